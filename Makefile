@@ -1,0 +1,47 @@
+# `make demo` and `make test` work on a fresh machine that has Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.PHONY: demo test check format servers clean
+
+# one stamp a set of dependencies, so that the demo does not wait for the tools of the tests
+$(VENV)/.pip: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqllocks needs Python 3.11 or later: make PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/sqllocks demo
+
+# the servers are found, unpacked or installed, and started, by the tests themselves
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+servers: $(VENV)/.dev
+	$(BIN)/python -m tests.servers up
+
+clean:
+	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
