@@ -1,0 +1,142 @@
+"""What arguments may be, and the numbers that decide how long anything is tried."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from sqllocks.errors import LockValidationError
+
+__all__ = [
+    "BUSY_PATIENCE",
+    "KEY_LENGTH",
+    "MAX_TTL",
+    "MIN_TTL",
+    "OWNER_LENGTH",
+    "RELEASE_PATIENCE",
+    "RETRY_PAUSE",
+    "SINGLE_WRITER_PATIENCE",
+    "WAIT_CEILING",
+    "WAIT_FLOOR",
+    "checked_holder",
+    "checked_key",
+    "checked_namespace",
+    "checked_owner",
+    "checked_prefix",
+    "checked_ttl",
+    "checked_wait",
+    "fresh_token",
+]
+
+KEY_LENGTH = 255
+OWNER_LENGTH = 128
+HOLDER_LENGTH = 255
+MIN_TTL = 0.1
+MAX_TTL = timedelta(days=30).total_seconds()
+
+RETRY_PAUSE = 0.01
+"""Seconds between two questions about a row that somebody's open transaction has locked."""
+BUSY_PATIENCE = 0.2
+"""Seconds a claim asks again for a locked row before it counts as held."""
+SINGLE_WRITER_PATIENCE = 0.4
+"""The same on SQLite, where one transaction that writes keeps everybody from the whole file."""
+RELEASE_PATIENCE = 2.0
+"""Seconds a release or renewal asks again for a locked row."""
+WAIT_FLOOR = 0.01
+"""Shortest pause of a waiter between two looks, in seconds."""
+WAIT_CEILING = 0.5
+"""Longest pause of a waiter between two looks, in seconds."""
+
+
+def checked_key(lock_key: Any, *, namespace: str = "") -> str:
+    """Return ``namespace + lock_key``, or raise ``LockValidationError``."""
+    return namespace + _text("lock_key", lock_key, KEY_LENGTH, taken=len(namespace))
+
+
+def checked_namespace(namespace: Any) -> str:
+    """Return the namespace (``""`` for none), or raise ``LockValidationError``."""
+    return namespace if namespace == "" else _text("namespace", namespace, KEY_LENGTH - 1)
+
+
+def checked_prefix(prefix: Any) -> str:
+    """Return the start of the keys to list (``""`` for all), or raise ``LockValidationError``."""
+    return prefix if prefix == "" else _text("prefix", prefix, KEY_LENGTH)
+
+
+def checked_owner(owner_token: Any) -> str:
+    """Return the owner token, or raise ``LockValidationError``."""
+    return _text("owner_token", owner_token, OWNER_LENGTH)
+
+
+def checked_holder(holder: Any) -> str:
+    """Return the label that people will read, or raise ``LockValidationError``."""
+    return _text("holder", holder, HOLDER_LENGTH)
+
+
+def checked_ttl(ttl: Any) -> int:
+    """Return the time to live in whole microseconds, or raise ``LockValidationError``."""
+    seconds = _seconds("ttl", ttl)
+    if not MIN_TTL <= seconds <= MAX_TTL:
+        raise LockValidationError(
+            f"ttl must lie between {MIN_TTL} s and {MAX_TTL:.0f} s (30 days), not {ttl!r}",
+            details={"argument": "ttl"},
+        )
+    return round(seconds * 1_000_000)
+
+
+def checked_wait(wait: Any) -> float | None:
+    """Return the longest wait in seconds, ``None`` for no limit, or raise ``LockValidationError``."""
+    if wait is None:
+        return None
+    seconds = _seconds("wait", wait)
+    if seconds < 0:
+        raise LockValidationError(
+            f"wait must not be negative (None waits without limit), not {wait!r}",
+            details={"argument": "wait"},
+        )
+    return seconds
+
+
+def fresh_token() -> str:
+    """Return an unguessable text: 128 random bits in 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise LockValidationError(
+            f"{name} must be seconds (a number) or a timedelta, not {type(value).__name__}",
+            details={"argument": name},
+        )
+    # an int beyond the range of float must not surface as OverflowError
+    seconds = float(value) if abs(value) < 1e15 else math.inf
+    if not math.isfinite(seconds):
+        raise LockValidationError(f"{name} must be finite, not {value!r:.40}", details={"argument": name})
+    return seconds
+
+
+def _text(name: str, value: Any, limit: int, *, taken: int = 0) -> str:
+    details = {"argument": name}
+    if not isinstance(value, str):
+        raise LockValidationError(f"{name} must be a str, not {type(value).__name__}", details=details)
+    if not value.strip():
+        raise LockValidationError(f"{name} must not be empty or blank", details=details)
+    if "\x00" in value:
+        raise LockValidationError(f"{name} must not contain a NUL character", details=details)
+    if len(value) + taken > limit:
+        with_namespace = f" together with the namespace ({taken} characters)" if taken else ""
+        raise LockValidationError(
+            f"{name} must be at most {limit} characters{with_namespace}, not {len(value) + taken}",
+            details=details,
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise LockValidationError(
+            f"{name} must be valid Unicode text (lone surrogate)", details=details
+        ) from error
+    return value
