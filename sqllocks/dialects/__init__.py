@@ -1,0 +1,67 @@
+"""Every SQL statement of the library, one module for each family of databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.engine import Dialect
+
+from sqllocks.dialects.base import LeaseDialect
+from sqllocks.dialects.mysql import MysqlLeases
+from sqllocks.dialects.postgresql import PostgresqlLeases
+from sqllocks.dialects.sqlite import SqliteLeases
+from sqllocks.errors import BackendUnsupported
+
+__all__ = ["SUPPORTED", "dialect_class", "leases_for"]
+
+_CLASSES: dict[str, type[LeaseDialect]] = {
+    "postgresql": PostgresqlLeases,
+    "mysql": MysqlLeases,
+    "mariadb": MysqlLeases,
+    "sqlite": SqliteLeases,
+}
+SUPPORTED = tuple(_CLASSES)
+
+
+def dialect_class(backend_name: str) -> type[LeaseDialect]:
+    """Return the statements' class for a URL's database name, or raise ``BackendUnsupported``."""
+    try:
+        return _CLASSES[backend_name]
+    except KeyError:
+        raise BackendUnsupported(
+            f"sqllocks does not know the database {backend_name!r}; it supports {', '.join(SUPPORTED)} "
+            "(and memory, for tests)"
+        ) from None
+
+
+def leases_for(dialect: Dialect, table: Table) -> LeaseDialect:
+    """Return the lease statements for a connected SQLAlchemy dialect; old servers are refused."""
+    mariadb = bool(getattr(dialect, "is_mariadb", False))
+    if dialect.name == "sqlite":
+        _refuse_older("SQLite", sqlite3.sqlite_version_info, (3, 35))
+        return SqliteLeases(table)
+    if dialect.name in {"mysql", "mariadb"}:
+        version = _version(dialect)
+        if mariadb:
+            _refuse_older("MariaDB", version, (10, 6))
+        else:
+            _refuse_older("MySQL", version, (8, 0, 17))
+        return MysqlLeases(table, mariadb=mariadb)
+    dialect_class(dialect.name)
+    return PostgresqlLeases(table)
+
+
+def _version(dialect: Any) -> tuple[int, ...] | None:
+    # SQLAlchemy keeps non-numeric parts of MariaDB's version text
+    info = dialect.server_version_info
+    return tuple(part for part in info if isinstance(part, int)) if info else None
+
+
+def _refuse_older(name: str, found: tuple[int, ...] | None, needed: tuple[int, ...]) -> None:
+    if found is not None and found < needed:
+        raise BackendUnsupported(
+            f"{name} {'.'.join(map(str, found))} is too old for sqllocks: it needs {name} "
+            f"{'.'.join(map(str, needed))} or later (SKIP LOCKED, JSON_TABLE, RETURNING)"
+        )

@@ -1,0 +1,230 @@
+"""What every dialect offers: named statements, their parameters, and the meaning of their answers."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import Integer, Select, String, Table, bindparam, func, literal_column, select
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+
+__all__ = [
+    "NOTHING",
+    "Answer",
+    "Fault",
+    "FaultKind",
+    "LeaseDialect",
+    "Parameters",
+    "Result",
+    "Row",
+    "Statement",
+    "StoredLock",
+    "Verdict",
+    "Want",
+    "constant",
+]
+
+Row = Sequence[Any]
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One named SQL statement; ``rows`` tells whether it answers with rows."""
+
+    name: str
+    clause: ClauseElement
+    rows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the database answered: the rows, and how many rows it counted as affected."""
+
+    rows: Sequence[Row]
+    count: int
+
+
+class FaultKind(enum.Enum):
+    """Why a statement failed, as far as it decides what to do next."""
+
+    CONFLICT = "refused because of another transaction"
+    GONE = "the session ended or never began"
+    NO_TABLE = "the table is missing or another one"
+    READ_ONLY = "the server is read-only"
+    FORBIDDEN = "the account lacks a privilege"
+    UNSUPPORTED = "the server does not know the statement"
+    OTHER = "any other failure"
+
+
+class Fault(Exception):
+    """A statement that failed; the driver's error is the ``__cause__``.
+
+    ``sent`` is false where the statement certainly never reached the server. A ``CONFLICT`` did
+    nothing; after ``GONE`` it is unknown whether the statement was carried out.
+    """
+
+    def __init__(self, kind: FaultKind, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """One element of a batch. An empty ``attempt`` stands for any attempt of that owner."""
+
+    key: str
+    owner: str
+    attempt: str = ""
+    ttl: int = 0
+    """Microseconds."""
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLock:
+    """One row of the table; ``held`` as the database's clock saw it at ``seen_at``."""
+
+    key: str
+    owner: str
+    attempt: str
+    kind: str
+    holder: str
+    server_lock: str
+    token: int
+    acquired_at: datetime
+    expires_at: datetime
+    held: bool
+    seen_at: datetime
+
+
+class Verdict(enum.Enum):
+    """What became of one element of a batch."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+    """Its row is locked by somebody's open transaction: that is not an answer, ask again."""
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The verdict on one key; token and expiry are those of the row where the verdict tells them."""
+
+    verdict: Verdict
+    token: int = 0
+    expires_at: datetime | None = None
+
+
+def constant(text: str) -> ColumnElement[str]:
+    """Return a piece of SQL text as it stands: a literal of the library's own, never a value."""
+    return literal_column(text, String)
+
+
+NOTHING = constant("''")
+
+
+class LeaseDialect(ABC):
+    """The statements on one lock table, under the same names for every database.
+
+    Each statement takes a whole batch (``batch``), is autocommit and alone, and decides by the
+    server's wall clock. ``told`` turns its result into the answers that the result itself gives;
+    what it leaves open is read afterwards.
+    """
+
+    name: ClassVar[str]
+    counts: bool = False
+    """The server only counts changed rows, so a partly done batch does not tell which were done."""
+
+    claim: Statement
+    insert: Statement | None = None
+    """Claims keys that have no row yet, where ``claim`` itself cannot."""
+    renew: Statement
+    release: Statement
+    break_: Statement
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        columns = table.c
+        self._columns = (
+            columns.lock_key,
+            columns.owner_token,
+            columns.attempt,
+            columns.kind,
+            columns.holder,
+            columns.server_lock,
+            columns.fencing_token,
+            columns.acquired_at,
+            columns.expires_at,
+        )
+        self.free: ColumnElement[bool] = (columns.attempt == NOTHING) | (columns.expires_at <= self.clock())
+        self.held: ColumnElement[bool] = (columns.attempt != NOTHING) & (columns.expires_at > self.clock())
+        self.read = Statement("read", self._reading().where(self._is_wanted()))
+        self.list = Statement("list", self._listing())
+        self.create = Statement("create", CreateTable(table, if_not_exists=True), rows=False)
+
+    @abstractmethod
+    def clock(self) -> ColumnElement[Any]:
+        """Return the server's wall clock, which runs on during a statement where the server can."""
+
+    @abstractmethod
+    def batch(self, wants: Sequence[Want]) -> Parameters:
+        """Return the parameters that hand these elements to a statement."""
+
+    @abstractmethod
+    def keys(self, keys: Sequence[str]) -> Parameters:
+        """Return the parameters of ``read``."""
+
+    @abstractmethod
+    def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
+        """Return the answers that the result of claim, renew, release or break gives by itself."""
+
+    @abstractmethod
+    def instant(self, value: Any) -> datetime:
+        """Return an aware UTC instant for a driver's value."""
+
+    @staticmethod
+    @abstractmethod
+    def fault_kind(error: BaseException) -> FaultKind | None:
+        """Classify a driver's error, or return ``None`` for one that is not the server's."""
+
+    @abstractmethod
+    def _is_wanted(self) -> ColumnElement[bool]: ...
+
+    def session_setup(self) -> Sequence[str]:
+        """Return what each new session must be told, whatever the application's listeners set."""
+        return ()
+
+    def stored(self, row: Row) -> StoredLock:
+        """Return a row of ``read`` or ``list``."""
+        key, owner, attempt, kind, holder, server_lock, token, acquired_at, expires_at, held, seen_at = row
+        return StoredLock(
+            key,
+            owner,
+            attempt,
+            kind,
+            holder,
+            server_lock,
+            int(token),
+            self.instant(acquired_at),
+            self.instant(expires_at),
+            bool(held),
+            self.instant(seen_at),
+        )
+
+    def _reading(self) -> Select[*tuple[Any, ...]]:
+        return select(*self._columns, self.held.label("held"), self.clock().label("seen_at"))
+
+    def _listing(self) -> Select[*tuple[Any, ...]]:
+        # substr, not LIKE: a prefix may hold % and _, and must be compared byte for byte
+        start = func.substr(self.table.c.lock_key, 1, bindparam("length", type_=Integer))
+        prefix = bindparam("prefix", type_=String)
+        return self._reading().where(start == prefix).order_by(self.table.c.lock_key)

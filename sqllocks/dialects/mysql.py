@@ -1,0 +1,235 @@
+"""Leases on MySQL and MariaDB: change what is free, then read what is still open.
+
+A change is ``INSERT … SELECT … FOR UPDATE SKIP LOCKED ON DUPLICATE KEY UPDATE`` of existing rows: one
+autocommit statement that takes the free rows and neither waits for nor is undone by a locked one, as
+a plain upsert of several rows is. MariaDB's ``RETURNING`` names the rows it changed; MySQL only counts
+them, so the rest is read afterwards. Keys without a row are inserted by a statement of their own.
+
+``SYSDATE(6)`` is the wall clock in the session's time zone, which sessions of the library set to UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    String,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    select,
+)
+from sqlalchemy.dialects.mysql import DATETIME, insert
+from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.selectable import FromClause
+
+from sqllocks.dialects.base import (
+    NOTHING,
+    Answer,
+    FaultKind,
+    LeaseDialect,
+    Parameters,
+    Result,
+    Statement,
+    Verdict,
+    Want,
+    constant,
+)
+
+__all__ = ["MysqlLeases"]
+
+_TEXT = "VARCHAR({}) CHARACTER SET utf8mb4 PATH '$.{}'"
+_COLUMNS = ", ".join(
+    f"{name} {kind}"
+    for name, kind in (
+        ("k", _TEXT.format(255, "k")),
+        ("o", _TEXT.format(128, "o")),
+        ("a", _TEXT.format(32, "a")),
+        ("t", "BIGINT PATH '$.t'"),
+        ("h", _TEXT.format(255, "h")),
+    )
+)
+
+# https://dev.mysql.com/doc/mysql-errors/en/ and https://mariadb.com/kb/en/mariadb-error-codes/
+_KINDS: Mapping[int, FaultKind] = {
+    1213: FaultKind.CONFLICT,  # deadlock, or certification refused on Galera and group replication
+    1205: FaultKind.CONFLICT,  # lock wait timeout
+    1020: FaultKind.CONFLICT,  # record has changed since last read
+    1317: FaultKind.CONFLICT,  # query interrupted
+    1969: FaultKind.CONFLICT,  # MariaDB max_statement_time
+    3024: FaultKind.CONFLICT,  # MySQL max_execution_time
+    3572: FaultKind.CONFLICT,  # not waited for a lock
+    1050: FaultKind.CONFLICT,  # table exists: somebody else created it just now
+    1146: FaultKind.NO_TABLE,
+    1054: FaultKind.NO_TABLE,  # unknown column
+    1290: FaultKind.READ_ONLY,  # --read-only
+    1792: FaultKind.READ_ONLY,  # read-only transaction
+    1836: FaultKind.READ_ONLY,  # read-only mode
+    1142: FaultKind.FORBIDDEN,  # table access denied
+    1143: FaultKind.FORBIDDEN,  # column access denied
+    1064: FaultKind.UNSUPPORTED,  # syntax error
+    1235: FaultKind.UNSUPPORTED,  # not supported yet
+    1273: FaultKind.UNSUPPORTED,  # unknown collation
+    1305: FaultKind.UNSUPPORTED,  # no such function
+    1665: FaultKind.UNSUPPORTED,  # statement-based binary log refuses READ COMMITTED
+    1040: FaultKind.GONE,  # too many connections
+    1047: FaultKind.GONE,  # Galera node is not part of the cluster
+    1053: FaultKind.GONE,  # server shutdown in progress
+    1927: FaultKind.GONE,  # MariaDB: connection was killed
+    4031: FaultKind.GONE,  # closed for inactivity
+}
+_CLIENT_ERRORS = range(2000, 2100)
+
+
+class MysqlLeases(LeaseDialect):
+    """Lease statements for MySQL 8.0.17 and later, and MariaDB 10.6 and later."""
+
+    name: ClassVar[str] = "mysql"
+
+    def __init__(self, table: Table, *, mariadb: bool = False) -> None:
+        super().__init__(table)
+        self.mariadb = mariadb
+        self._row = table.alias("l")
+        self.counts = not mariadb
+        want = self._wanted()
+        grant = {
+            "owner_token": want.c.o,
+            "attempt": want.c.a,
+            "kind": constant("'lease'"),
+            "holder": want.c.h,
+            "server_lock": NOTHING,
+            "fencing_token": func.greatest(table.c.fencing_token + literal_column("1"), self._microseconds()),
+            "acquired_at": self.clock(),
+            "expires_at": self._expiry(want),
+        }
+        released = {"attempt": NOTHING, "expires_at": self.clock()}
+        self.claim = self._change("claim", want, self._free(), grant)
+        self.insert = Statement("insert", self._insert(want), rows=False)
+        self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want)})
+        self.release = self._change("release", want, self._own(want), released)
+        self.break_ = self._change("break", want, self._held(), {"owner_token": want.c.o, **released})
+
+    def clock(self) -> ColumnElement[Any]:
+        return literal_column("SYSDATE(6)", DATETIME(fsp=6))
+
+    def session_setup(self) -> Sequence[str]:
+        return (
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",  # gap locks of others deadlock
+            "SET time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, sql_notes = 0",
+        )
+
+    def batch(self, wants: Sequence[Want]) -> Parameters:
+        # ASCII only, so that the connection's character set does not matter
+        elements = [
+            {"k": want.key, "o": want.owner, "a": want.attempt, "t": want.ttl, "h": want.holder}
+            for want in wants
+        ]
+        return {"batch": json.dumps(elements, separators=(",", ":"))}
+
+    def keys(self, keys: Sequence[str]) -> Parameters:
+        return {"batch": json.dumps([{"k": key} for key in keys], separators=(",", ":"))}
+
+    def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
+        return {
+            key: Answer(Verdict.DONE, int(token), self.instant(expires_at))
+            for key, token, expires_at in result.rows
+        }
+
+    def instant(self, value: Any) -> datetime:
+        naive: datetime = value
+        return naive.replace(tzinfo=UTC)
+
+    @staticmethod
+    def fault_kind(error: BaseException) -> FaultKind | None:
+        number = error.args[0] if error.args else None
+        if not isinstance(number, int):
+            return None
+        if number in _CLIENT_ERRORS or number == 0:  # PyMySQL: 0 on a closed connection
+            return FaultKind.GONE
+        return _KINDS.get(number, FaultKind.OTHER)
+
+    def _is_wanted(self) -> ColumnElement[bool]:
+        return self.table.c.lock_key.in_(select(self._wanted().c.k))
+
+    # -- the parts of a batch statement
+
+    def _wanted(self) -> FromClause:
+        columns: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({_COLUMNS})")
+        return func.json_table(bindparam("batch", type_=Text), columns).table_valued(
+            column("k", String),
+            column("o", String),
+            column("a", String),
+            column("t", BigInteger),
+            column("h", String),
+            name="w",
+        )
+
+    def _change(
+        self, name: str, want: FromClause, which: ColumnElement[bool], values: Mapping[str, Any]
+    ) -> Statement:
+        table = self.table
+        row = self._row
+        rows = (
+            select(*(row.c[each.name] for each in self._columns))
+            .select_from(want.join(row, row.c.lock_key == want.c.k))
+            .prefix_with("STRAIGHT_JOIN")
+            .with_hint(row, "FORCE INDEX (PRIMARY)")
+            .where(which)
+            .order_by(want.c.k)
+            # MySQL demands the table where a JSON_TABLE is part of the join, MariaDB knows no OF
+            .with_for_update(of=None if self.mariadb else row, skip_locked=True)
+        )
+        change = (
+            insert(table)
+            .from_select([each.name for each in self._columns], rows)
+            .on_duplicate_key_update(list(values.items()))
+        )
+        if not self.mariadb:
+            return Statement(name, change, rows=False)
+        return Statement(name, change.returning(table.c.lock_key, table.c.fencing_token, table.c.expires_at))
+
+    def _insert(self, want: FromClause) -> ClauseElement:
+        rows = select(
+            want.c.k,
+            want.c.o,
+            want.c.a,
+            constant("'lease'"),
+            want.c.h,
+            NOTHING,
+            self._microseconds(),
+            self.clock(),
+            self._expiry(want),
+        ).order_by(want.c.k)
+        made = insert(self.table).from_select([c.name for c in self._columns], rows)
+        # somebody else's row of the same key stays as it is (IGNORE would raise warnings)
+        return made.on_duplicate_key_update(lock_key=self.table.c.lock_key)
+
+    def _free(self) -> ColumnElement[bool]:
+        row = self._row
+        return (row.c.attempt == NOTHING) | (row.c.expires_at <= self.clock())
+
+    def _held(self) -> ColumnElement[bool]:
+        row = self._row
+        return and_(row.c.attempt != NOTHING, row.c.expires_at > self.clock())
+
+    def _own(self, want: FromClause) -> ColumnElement[bool]:
+        row = self._row
+        same_attempt = (want.c.a == NOTHING) | (row.c.attempt == want.c.a)
+        return and_(row.c.owner_token == want.c.o, same_attempt, self._held())
+
+    def _expiry(self, want: FromClause) -> ColumnElement[Any]:
+        return func.timestampadd(literal_column("MICROSECOND"), want.c.t, self.clock())
+
+    def _microseconds(self) -> ColumnElement[int]:
+        return func.timestampdiff(
+            literal_column("MICROSECOND"), literal_column("'1970-01-01'"), self.clock(), type_=BigInteger
+        )

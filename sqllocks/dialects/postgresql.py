@@ -1,0 +1,309 @@
+"""Leases on PostgreSQL: each statement answers for its whole batch in one round trip.
+
+A claim takes free rows with ``FOR UPDATE SKIP LOCKED`` before it changes them. That lock conflicts
+with the ``FOR KEY SHARE`` of a guard, so a guarded row is skipped; the plain takeover by
+``ON CONFLICT DO UPDATE`` would pass it. Renewals and releases lock ``FOR NO KEY UPDATE``, which goes
+together with one's own guard. Every clock is ``clock_timestamp()``: ``now()`` is the start of the
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from typing import cast as cast_type
+
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Interval,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    exists,
+    extract,
+    func,
+    literal_column,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.selectable import FromClause
+
+from sqllocks.dialects.base import (
+    NOTHING,
+    Answer,
+    FaultKind,
+    LeaseDialect,
+    Parameters,
+    Result,
+    Statement,
+    Verdict,
+    Want,
+    constant,
+)
+
+__all__ = ["PostgresqlLeases"]
+
+_MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", Interval)
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_KINDS: Mapping[str, FaultKind] = {
+    "40001": FaultKind.CONFLICT,  # serialization_failure
+    "40P01": FaultKind.CONFLICT,  # deadlock_detected
+    "55P03": FaultKind.CONFLICT,  # lock_not_available
+    "57014": FaultKind.CONFLICT,  # query_canceled, by statement_timeout too
+    "23505": FaultKind.CONFLICT,  # unique_violation: somebody else created the table or row just now
+    "42P07": FaultKind.CONFLICT,  # duplicate_table
+    "42710": FaultKind.CONFLICT,  # duplicate_object: the table's row type
+    "42P01": FaultKind.NO_TABLE,  # undefined_table
+    "42703": FaultKind.NO_TABLE,  # undefined_column
+    "3F000": FaultKind.NO_TABLE,  # invalid_schema_name
+    "25006": FaultKind.READ_ONLY,  # read_only_sql_transaction
+    "42501": FaultKind.FORBIDDEN,  # insufficient_privilege
+    "0A000": FaultKind.UNSUPPORTED,  # feature_not_supported
+    "42601": FaultKind.UNSUPPORTED,  # syntax_error
+    "42883": FaultKind.UNSUPPORTED,  # undefined_function
+    "53300": FaultKind.GONE,  # too_many_connections
+}
+# connection_exception, operator_intervention, internal pooler errors
+_GONE_CLASSES = ("08", "57P")
+
+_VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
+
+
+class PostgresqlLeases(LeaseDialect):
+    """Lease statements for PostgreSQL 14 and later."""
+
+    name: ClassVar[str] = "postgresql"
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.claim = Statement("claim", self._claim())
+        want = self._wanted()
+        self.renew = Statement("renew", self._change(want, self._own, {"expires_at": self._expiry(want)}))
+        # a release that a crash loses only lasts until its ttl, so it need not wait for the log
+        lazy = self._wanted(synchronous_commit="off")
+        released = {"attempt": NOTHING, "expires_at": self.clock()}
+        self.release = Statement("release", self._change(lazy, self._own, released))
+        broken = {"owner_token": want.c.o, **released}
+        self.break_ = Statement("break", self._change(want, self._any, broken, key_share=False))
+
+    def clock(self) -> ColumnElement[Any]:
+        return func.clock_timestamp()
+
+    def batch(self, wants: Sequence[Want]) -> Parameters:
+        return {
+            "keys": [want.key for want in wants],
+            "owners": [want.owner for want in wants],
+            "attempts": [want.attempt for want in wants],
+            "ttls": [want.ttl for want in wants],
+            "holders": [want.holder for want in wants],
+        }
+
+    def keys(self, keys: Sequence[str]) -> Parameters:
+        return {"keys": list(keys)}
+
+    def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
+        return {
+            key: Answer(_VERDICTS[verdict], token or 0, self.instant(expires_at) if expires_at else None)
+            for key, verdict, token, expires_at in result.rows
+        }
+
+    def instant(self, value: Any) -> datetime:
+        aware: datetime = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.astimezone(UTC)
+
+    @staticmethod
+    def fault_kind(error: BaseException) -> FaultKind | None:
+        state = sql_state(error)
+        if state is None:
+            return None
+        if state.startswith(_GONE_CLASSES):
+            return FaultKind.GONE
+        return _KINDS.get(state, FaultKind.OTHER)
+
+    def _is_wanted(self) -> ColumnElement[bool]:
+        keys: ColumnElement[Any] = cast(bindparam("keys", type_=ARRAY(Text)), ARRAY(Text))
+        return self.table.c.lock_key == func.any(keys)
+
+    # -- the parts of a batch statement
+
+    def _wanted(self, **settings: str) -> CTE:
+        """The batch as rows, read after ``settings`` were made for this one statement only."""
+        arrays = [
+            cast(bindparam(name, type_=ARRAY(type_)), ARRAY(type_))
+            for name, type_ in (
+                ("keys", Text),
+                ("owners", Text),
+                ("attempts", Text),
+                ("ttls", BigInteger),
+                ("holders", Text),
+            )
+        ]
+        given = (
+            func.unnest(*arrays)
+            .table_valued(
+                column("k", Text),
+                column("o", Text),
+                column("a", Text),
+                column("t", BigInteger),
+                column("h", Text),
+            )
+            .render_derived(name="given")
+        )
+        want = select(given)
+        if settings:
+            made = select(*(_local_setting(name, value) for name, value in settings.items()))
+            # a CTE that nothing reads is not run
+            applied = made.cte("settings").prefix_with("MATERIALIZED")
+            want = want.join(applied, and_(*(setting.is_not(None) for setting in applied.c)))
+        return want.cte("want").prefix_with("MATERIALIZED")
+
+    def _claim(self) -> ClauseElement:
+        # an insert waits for another transaction's uncommitted row of its key: not for long
+        table, want = self.table, self._wanted(lock_timeout="200ms")
+        columns = table.c
+        free = (
+            select(columns.lock_key)
+            .join(want, columns.lock_key == want.c.k)
+            .where(self.free)
+            .order_by(columns.lock_key)
+            .with_for_update(of=table, skip_locked=True)
+            .cte("free")
+        )
+        taken = (
+            update(table)
+            .where(columns.lock_key == free.c.lock_key, want.c.k == free.c.lock_key)
+            .values(
+                owner_token=want.c.o,
+                attempt=want.c.a,
+                kind=constant("'lease'"),
+                holder=want.c.h,
+                server_lock=NOTHING,
+                fencing_token=func.greatest(
+                    columns.fencing_token + literal_column("1"), self._microseconds()
+                ),
+                acquired_at=self.clock(),
+                expires_at=self._expiry(want),
+            )
+            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
+            .cte("taken")
+        )
+        present = table.alias("present")
+        unknown = select(
+            want.c.k,
+            want.c.o,
+            want.c.a,
+            constant("'lease'"),
+            want.c.h,
+            NOTHING,
+            self._microseconds(),
+            self.clock(),
+            self._expiry(want),
+        ).where(~exists().where(present.c.lock_key == want.c.k))
+        made = (
+            insert(table)
+            .from_select([c.name for c in self._columns], unknown.order_by(want.c.k))
+            .on_conflict_do_nothing(index_elements=[columns.lock_key])
+            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
+            .cte("made")
+        )
+        won = union_all(select(taken), select(made)).cte("won")
+        now = table.alias("now")
+        held = and_(now.c.attempt != NOTHING, now.c.expires_at > self.clock())
+        verdict = case(
+            (won.c.lock_key.is_not(None), constant("'done'")),
+            # an earlier try whose reply was lost
+            (now.c.attempt == want.c.a, constant("'done'")),
+            (held, constant("'refused'")),
+            else_=constant("'skipped'"),
+        )
+        return self._answers(want, won, now, verdict)
+
+    def _change(
+        self,
+        want: CTE,
+        which: Callable[[FromClause, CTE], ColumnElement[bool]],
+        values: Mapping[str, Any],
+        *,
+        key_share: bool = True,
+    ) -> ClauseElement:
+        """Change the rows of the batch that ``which`` selects, and tell done, skipped or refused."""
+        table, columns = self.table, self.table.c
+        mine = (
+            select(columns.lock_key)
+            .join(want, columns.lock_key == want.c.k)
+            .where(which(table, want))
+            .order_by(columns.lock_key)
+            .with_for_update(of=table, skip_locked=True, key_share=key_share)
+            .cte("mine")
+        )
+        done = (
+            update(table)
+            .where(columns.lock_key == mine.c.lock_key, want.c.k == mine.c.lock_key)
+            .values(values)
+            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
+            .cte("changed")
+        )
+        now = table.alias("now")
+        verdict = case(
+            (done.c.lock_key.is_not(None), constant("'done'")),
+            (which(now, want), constant("'skipped'")),
+            else_=constant("'refused'"),
+        )
+        return self._answers(want, done, now, verdict)
+
+    def _answers(self, want: CTE, won: CTE, now: FromClause, verdict: ColumnElement[str]) -> ClauseElement:
+        return select(
+            want.c.k,
+            verdict.label("verdict"),
+            func.coalesce(won.c.fencing_token, now.c.fencing_token).label("fencing_token"),
+            func.coalesce(won.c.expires_at, now.c.expires_at).label("expires_at"),
+        ).select_from(
+            want.outerjoin(won, won.c.lock_key == want.c.k).outerjoin(now, now.c.lock_key == want.c.k)
+        )
+
+    def _own(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
+        any_attempt = want.c.a == NOTHING
+        return and_(
+            table.c.owner_token == want.c.o,
+            any_attempt | (table.c.attempt == want.c.a),
+            self._any(table, want),
+        )
+
+    def _any(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
+        return and_(table.c.attempt != NOTHING, table.c.expires_at > self.clock())
+
+    def _expiry(self, want: CTE) -> ColumnElement[Any]:
+        return self.clock() + want.c.t * _MICROSECOND
+
+    def _microseconds(self) -> ColumnElement[int]:
+        return cast(extract("epoch", self.clock()) * literal_column("1000000"), BigInteger)
+
+
+def sql_state(error: BaseException) -> str | None:
+    """Return the SQLSTATE of a psycopg, asyncpg, psycopg2 or pg8000 error, or ``None``."""
+    for name in ("sqlstate", "pgcode"):
+        state = getattr(error, name, None)
+        if isinstance(state, str):
+            return state
+    fields: Any = error.args[0] if error.args else None  # pg8000: the fields of the protocol message
+    if not isinstance(fields, dict):
+        return None
+    return cast_type("dict[str, str]", fields).get("C")
+
+
+def _local_setting(name: str, value: str) -> ColumnElement[str]:
+    call = f"set_config('{name}', '{value}', true)"
+    setting: ColumnElement[str] = literal_column(call, Text)
+    return setting.label(name)

@@ -1,0 +1,88 @@
+"""What each dialect compiles to, kept as SQL files so that a review reads real SQL.
+
+``SQLLOCKS_UPDATE_GOLDEN=1`` writes the files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import MetaData
+from sqlalchemy.dialects.mysql import aiomysql, pymysql
+from sqlalchemy.dialects.postgresql import asyncpg, psycopg
+from sqlalchemy.dialects.sqlite import pysqlite
+
+from sqllocks.dialects import leases_for
+from sqllocks.schema import core_locks
+
+FOLDER = Path(__file__).parent
+BREAKS = re.compile(
+    r"\s+(?=(?:FROM|WHERE|ORDER BY|FOR (?:NO KEY )?UPDATE|ON CONFLICT|ON DUPLICATE KEY|RETURNING|LEFT OUTER|VALUES)\b)"
+)
+
+
+def mysql_dialect(*, mariadb: bool) -> Any:
+    dialect: Any = pymysql.dialect()  # type: ignore[no-untyped-call]
+    dialect.is_mariadb = mariadb
+    dialect.server_version_info = (10, 11, 6) if mariadb else (9, 7, 0)
+    dialect.supports_for_update_of = not mariadb
+    dialect.insert_returning = mariadb
+    return dialect
+
+
+def dialect_of(name: str) -> Any:
+    makers: dict[str, Any] = {
+        "postgresql": psycopg.dialect,
+        "mysql": lambda: mysql_dialect(mariadb=False),
+        "mariadb": lambda: mysql_dialect(mariadb=True),
+        "sqlite": pysqlite.dialect,
+    }
+    return makers[name]()
+
+
+def compiled(name: str) -> str:
+    dialect = dialect_of(name)
+    leases = leases_for(dialect, core_locks(MetaData(), schema=None))
+    parts = [f"-- session setup\n{text};\n" for text in leases.session_setup()]
+    for statement in (
+        leases.create,
+        leases.claim,
+        leases.insert,
+        leases.renew,
+        leases.release,
+        leases.break_,
+        leases.read,
+        leases.list,
+    ):
+        if statement is not None:
+            text = str(statement.clause.compile(dialect=dialect)).strip()
+            lines = [line.rstrip() for line in BREAKS.sub("\n", text).splitlines()]
+            parts.append(f"-- {statement.name}\n" + "\n".join(lines) + ";\n")
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mysql", "mariadb", "sqlite"])
+def test_statements_are_as_reviewed(name: str) -> None:
+    path = FOLDER / f"{name}.sql"
+    text = compiled(name)
+    if os.environ.get("SQLLOCKS_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mysql", "mariadb", "sqlite"])
+def test_only_the_servers_running_clock_decides(name: str) -> None:
+    clocks = r"now\(\)|current_timestamp|localtime|utc_timestamp|transaction_timestamp|statement_timestamp"
+    assert not re.search(clocks, compiled(name), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("driver", [asyncpg, aiomysql], ids=["asyncpg", "aiomysql"])
+def test_each_statement_compiles_for_asyncio_drivers(driver: Any) -> None:
+    dialect = driver.dialect()
+    leases = leases_for(dialect, core_locks(MetaData(), name="locks", schema="app"))
+    text = str(leases.claim.clause.compile(dialect=dialect))
+    assert "app.locks" in text
