@@ -1,0 +1,1 @@
+"""What holds a lock: a row of the lock table, or memory."""

@@ -1,0 +1,78 @@
+"""How long a question is asked again before its answer counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from sqllocks.backends.base import Answers
+from sqllocks.backends.port import Clock
+from sqllocks.dialects.base import Fault, FaultKind, Verdict, Want
+from sqllocks.policy import RETRY_PAUSE
+
+__all__ = ["Patience", "insist", "persist"]
+
+T = TypeVar("T")
+
+# a kept session may have ended while nobody looked, or lead to a server that was demoted since
+_NEEDS_A_FRESH_SESSION = (FaultKind.GONE, FaultKind.READ_ONLY)
+_OPEN = (Verdict.SKIPPED, Verdict.MISSING)
+
+
+class Patience:
+    """The time that one call may spend on asking again, and whether an answer of it was lost."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._deadline = clock.now() + seconds
+        self.doubt = False
+
+    @property
+    def over(self) -> bool:
+        return self._clock.now() >= self._deadline
+
+    async def pause(self) -> None:
+        """Wait about ``RETRY_PAUSE``, with jitter so that contenders do not march in step."""
+        # S311: nothing secret
+        await self._clock.sleep(RETRY_PAUSE * random.uniform(0.5, 1.5))  # noqa: S311
+
+
+async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
+    """Send until it is carried out: again after a conflict, and once more on a fresh session.
+
+    A statement whose answer was lost is sent again too: each is safe to repeat, because grants are
+    told apart by their attempt. ``patience.doubt`` says that this happened.
+    """
+    while True:
+        try:
+            return await send()
+        except Fault as fault:
+            if fault.kind is FaultKind.CONFLICT and not patience.over:
+                await patience.pause()
+            elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not patience.doubt:
+                patience.doubt = True
+            else:
+                raise
+
+
+async def insist(
+    patience: Patience, send: Callable[[Sequence[Want]], Awaitable[Answers]], wants: Sequence[Want]
+) -> Answers:
+    """Send a batch, and what was skipped again, until every key has an answer or patience is over.
+
+    A key that is still ``SKIPPED`` then has had its row locked by an open transaction all the time.
+    """
+    answers: Answers = {}
+    pending = list(wants)
+    while True:
+        batch = pending
+
+        async def once(batch: Sequence[Want] = batch) -> Answers:
+            return await send(batch)
+
+        answers |= await persist(patience, once)
+        pending = [want for want in pending if answers[want.key].verdict in _OPEN]
+        if not pending or patience.over:
+            return answers
+        await patience.pause()
