@@ -1,0 +1,44 @@
+"""Distributed locks, fencing tokens and leader election in the SQL database that you already run."""
+
+from sqllocks.errors import (
+    BackendUnavailable,
+    BackendUnsupported,
+    LeaseLost,
+    LockError,
+    LockNotAcquired,
+    LockTimeout,
+    LockValidationError,
+    SchemaMissing,
+    StaleFencingToken,
+    TransactionConflict,
+)
+from sqllocks.model import LockHandle, LockInfo, Seconds
+from sqllocks.protocols import AsyncLockProvider, LockProvider
+from sqllocks.providers import (
+    AsyncMemoryLockProvider,
+    AsyncSqlLockProvider,
+    MemoryLockProvider,
+    SqlLockProvider,
+)
+
+__all__ = [
+    "AsyncLockProvider",
+    "AsyncMemoryLockProvider",
+    "AsyncSqlLockProvider",
+    "BackendUnavailable",
+    "BackendUnsupported",
+    "LeaseLost",
+    "LockError",
+    "LockHandle",
+    "LockInfo",
+    "LockNotAcquired",
+    "LockProvider",
+    "LockTimeout",
+    "LockValidationError",
+    "MemoryLockProvider",
+    "SchemaMissing",
+    "Seconds",
+    "SqlLockProvider",
+    "StaleFencingToken",
+    "TransactionConflict",
+]

@@ -1,0 +1,187 @@
+"""What a lock provider is, whatever stands behind it."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from sqllocks.model import LockHandle, LockInfo, Seconds
+
+__all__ = ["AsyncLockProvider", "LockProvider"]
+
+
+@runtime_checkable
+class LockProvider(Protocol):
+    """Leases by key: what every provider of the blocking form offers."""
+
+    def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
+        """Ask once for a lease; a busy key is an answer, not an error.
+
+        ``ttl`` (0.1 s to 30 days) is the longest the lease lasts without ``extend``, by the database's
+        clock. Without ``owner_token`` a fresh unguessable one is made. The lease is committed in its
+        own transaction before this returns, whatever becomes of the caller's. Not re-entrant: the
+        holder's own second acquire is refused.
+
+        Returns a true handle where the lease was granted, with a ``fencing_token`` greater than that
+        of every earlier grant of the key; otherwise a false one with the present holder's token and
+        expiry. Waits for nobody: a row that an open transaction has locked for 0.2 s counts as held.
+
+        Raises ``LockValidationError`` before any SQL; ``BackendUnavailable`` where the answer is
+        unknown, ``BackendUnsupported`` or ``SchemaMissing`` where it can never be given.
+        """
+        ...
+
+    def require_acquire(
+        self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None, wait: Seconds | None = 0
+    ) -> LockHandle:
+        """Take a lease or raise, waiting up to ``wait`` seconds (0: not at all, ``None``: without limit).
+
+        A waiter looks before it tries, so waiting writes nothing, and pauses 0.5 s at most. It goes
+        on over ``BackendUnavailable`` until its time is over.
+
+        Raises ``LockNotAcquired`` where ``wait`` is 0 and the key is held, ``LockTimeout`` (naming the
+        holder and since when) where the wait ran out, or the last ``BackendUnavailable``; otherwise as
+        ``acquire``.
+        """
+        ...
+
+    def release(self, lock_key: str, *, owner_token: str) -> bool:
+        """Give the lease back; the key is free for others when this returns.
+
+        Returns ``True`` where this owner held it, ``False`` where it did not or its lease was over.
+
+        Raises ``BackendUnavailable`` with ``details["outcome"]`` ``"pending"`` where somebody's open
+        transaction had the row locked for 2 s, ``"unknown"`` where the answer never came.
+        """
+        ...
+
+    def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
+        """Set the expiry of a lease that is still held to now + ``ttl``, which may be earlier than before.
+
+        Returns the handle with the new expiry and the unchanged token, or ``None`` where this owner
+        does not hold the key: an expired lease is never revived, also where nobody took it.
+
+        Raises ``BackendUnavailable`` as ``release`` does.
+        """
+        ...
+
+    def locked(self, lock_key: str) -> bool:
+        """Return whether anybody holds the key at this moment; writes nothing."""
+        ...
+
+    def inspect(self, lock_key: str) -> LockInfo | None:
+        """Return who holds or last held the key, or ``None`` for a key that was never used."""
+        ...
+
+    def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
+        """Return every key that starts with ``prefix``, held or free, sorted by key."""
+        ...
+
+    def break_lock(self, lock_key: str) -> bool:
+        """Free a key whoever holds it: an operator's release.
+
+        The former holder's ``extend`` and ``release`` do nothing from then on, and the next grant has
+        a higher token, but its program may still be running: only a guarded write stops it.
+
+        Returns ``True`` where the key was held. Raises ``BackendUnavailable`` as ``release`` does.
+        """
+        ...
+
+    def create_table(self) -> None:
+        """Create the lock table; harmless where it exists, and from several processes at once."""
+        ...
+
+    def close(self, timeout: Seconds | None = None) -> None:
+        """Close the library's own connections, within ``timeout`` seconds where it is given.
+
+        An engine that was passed in is left alone. Leases that are held stay held until their ttl.
+        """
+        ...
+
+
+@runtime_checkable
+class AsyncLockProvider(Protocol):
+    """Leases by key: what every provider of the asyncio form offers."""
+
+    async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
+        """Ask once for a lease; a busy key is an answer, not an error.
+
+        ``ttl`` (0.1 s to 30 days) is the longest the lease lasts without ``extend``, by the database's
+        clock. Without ``owner_token`` a fresh unguessable one is made. The lease is committed in its
+        own transaction before this returns, whatever becomes of the caller's. Not re-entrant: the
+        holder's own second acquire is refused.
+
+        Returns a true handle where the lease was granted, with a ``fencing_token`` greater than that
+        of every earlier grant of the key; otherwise a false one with the present holder's token and
+        expiry. Waits for nobody: a row that an open transaction has locked for 0.2 s counts as held.
+
+        Raises ``LockValidationError`` before any SQL; ``BackendUnavailable`` where the answer is
+        unknown, ``BackendUnsupported`` or ``SchemaMissing`` where it can never be given.
+        """
+        ...
+
+    async def require_acquire(
+        self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None, wait: Seconds | None = 0
+    ) -> LockHandle:
+        """Take a lease or raise, waiting up to ``wait`` seconds (0: not at all, ``None``: without limit).
+
+        A waiter looks before it tries, so waiting writes nothing, and pauses 0.5 s at most. It goes
+        on over ``BackendUnavailable`` until its time is over.
+
+        Raises ``LockNotAcquired`` where ``wait`` is 0 and the key is held, ``LockTimeout`` (naming the
+        holder and since when) where the wait ran out, or the last ``BackendUnavailable``; otherwise as
+        ``acquire``.
+        """
+        ...
+
+    async def release(self, lock_key: str, *, owner_token: str) -> bool:
+        """Give the lease back; the key is free for others when this returns.
+
+        Returns ``True`` where this owner held it, ``False`` where it did not or its lease was over.
+
+        Raises ``BackendUnavailable`` with ``details["outcome"]`` ``"pending"`` where somebody's open
+        transaction had the row locked for 2 s, ``"unknown"`` where the answer never came.
+        """
+        ...
+
+    async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
+        """Set the expiry of a lease that is still held to now + ``ttl``, which may be earlier than before.
+
+        Returns the handle with the new expiry and the unchanged token, or ``None`` where this owner
+        does not hold the key: an expired lease is never revived, also where nobody took it.
+
+        Raises ``BackendUnavailable`` as ``release`` does.
+        """
+        ...
+
+    async def locked(self, lock_key: str) -> bool:
+        """Return whether anybody holds the key at this moment; writes nothing."""
+        ...
+
+    async def inspect(self, lock_key: str) -> LockInfo | None:
+        """Return who holds or last held the key, or ``None`` for a key that was never used."""
+        ...
+
+    async def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
+        """Return every key that starts with ``prefix``, held or free, sorted by key."""
+        ...
+
+    async def break_lock(self, lock_key: str) -> bool:
+        """Free a key whoever holds it: an operator's release.
+
+        The former holder's ``extend`` and ``release`` do nothing from then on, and the next grant has
+        a higher token, but its program may still be running: only a guarded write stops it.
+
+        Returns ``True`` where the key was held. Raises ``BackendUnavailable`` as ``release`` does.
+        """
+        ...
+
+    async def create_table(self) -> None:
+        """Create the lock table; harmless where it exists, and from several processes at once."""
+        ...
+
+    async def aclose(self, timeout: Seconds | None = None) -> None:
+        """Close the library's own connections, within ``timeout`` seconds where it is given.
+
+        An engine that was passed in is left alone. Leases that are held stay held until their ttl.
+        """
+        ...

@@ -1,0 +1,207 @@
+"""The asyncio port: the core awaits on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from sqlalchemy import Table
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from sqllocks.dialects import leases_for
+from sqllocks.dialects.base import Fault, FaultKind, LeaseDialect, Parameters, Result, Statement
+from sqllocks.errors import LockValidationError
+from sqllocks.runtime import clock
+from sqllocks.runtime.binding import connection_limit
+from sqllocks.runtime.drivers import async_runner
+from sqllocks.runtime.kept import Shelf
+from sqllocks.runtime.statements import Compiler, Faults
+
+__all__ = ["AsyncioClock", "AsyncioSessions", "OneLoop"]
+
+T = TypeVar("T")
+
+CANCEL_PATIENCE = 1.0
+"""Seconds a cancelled caller waits for the statement in flight, so that its outcome is known."""
+UNDO_PATIENCE = 2.0
+"""Seconds a cancelled caller waits for the clean-up; after that it goes on in the background."""
+
+
+class OneLoop:
+    """Ties an object to the event loop of its first use."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Raise ``LockValidationError`` on another loop than that of the first call."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise LockValidationError(
+                "this object belongs to the event loop of its first use and was called on another one; make "
+                "one per loop"
+            )
+
+
+class AsyncioClock:
+    """Local time and waiting of the asyncio form."""
+
+    def __init__(self) -> None:
+        self._background: set[asyncio.Task[Any]] = set()
+
+    def now(self) -> float:
+        return clock.now()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T | None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        await asyncio.wait({task}, timeout=UNDO_PATIENCE)
+        return task.result() if task.done() else None
+
+    async def settle(self, timeout: float | None) -> None:
+        """Wait for clean-ups that go on in the background."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=timeout)
+
+
+class _Session:
+    """One autocommit connection and what is needed to speak on it."""
+
+    def __init__(
+        self, connection: AsyncConnection, driver: Any, sql: LeaseDialect, shared: AsyncioSessions
+    ) -> None:
+        self._connection = connection
+        self._driver = driver
+        self._shared = shared
+        self.sql = sql
+        self.used_at = 0.0
+        self.broken = False
+
+    async def query(self, statement: Statement, parameters: Parameters) -> Result:
+        return await self.run(*self._shared.compiler(statement, parameters))
+
+    async def run(self, text: str, arguments: Any) -> Result:
+        """Run one statement; a cancelled caller still waits a moment for its end."""
+        task = asyncio.ensure_future(self._shared.runner(self._driver, text, arguments))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await self._finish(task)
+            raise
+        except Exception as error:
+            raise self._shared.faults.fault(error, sent=True) from error
+
+    async def _finish(self, task: asyncio.Future[Result]) -> None:
+        """A statement cut off in the middle would leave its answer to the next one on this connection."""
+        self.broken = True
+        try:
+            await asyncio.wait({task}, timeout=CANCEL_PATIENCE)
+        finally:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                self.broken = False
+            else:
+                task.add_done_callback(_retrieve)
+                task.cancel()
+
+    async def discard(self) -> None:
+        """Close the connection for real."""
+        await _drop(self._connection)
+
+
+class AsyncioSessions:
+    """At most two lease connections, opened when needed and kept while they work."""
+
+    def __init__(self, engine: AsyncEngine, table: Table, clock: AsyncioClock) -> None:
+        self._engine = engine
+        self._table = table
+        self._clock = clock
+        self._loop = OneLoop()
+        self._shelf: Shelf[_Session] = Shelf()
+        self._slots = asyncio.Semaphore(connection_limit(engine.pool))
+        self.runner = async_runner(engine.dialect.driver)
+        self.faults = Faults(engine.url)
+        self.compiler = Compiler(engine.dialect)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[_Session, None]:
+        """Borrow a connection; waits while both are in use by other tasks."""
+        self._loop.check()
+        self._forget_after_fork()
+        async with self._slots:
+            session = await self._take()
+            try:
+                yield session
+            except Fault as fault:
+                # the server answered and undid the statement: the connection is as good as before
+                await self._put_back(session, broken=fault.kind is not FaultKind.CONFLICT)
+                raise
+            except GeneratorExit:
+                raise
+            except asyncio.CancelledError:
+                await self._put_back(session, broken=session.broken)
+                raise
+            except BaseException:
+                await self._put_back(session, broken=True)
+                raise
+            await self._put_back(session, broken=False)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Finish clean-ups and close all connections; a later call opens new ones."""
+        self._loop.check()
+        self._forget_after_fork()
+        await self._clock.settle(timeout)
+        for session in self._shelf.empty():
+            await session.discard()
+        await self._engine.dispose()
+
+    async def _take(self) -> _Session:
+        session, stale = self._shelf.take()
+        for old in stale:
+            await old.discard()
+        return session or await self._open()
+
+    async def _open(self) -> _Session:
+        try:
+            connection = await self._engine.connect()
+        except Exception as error:
+            raise self.faults.fault(error, sent=False) from error
+        try:
+            driver = (await connection.get_raw_connection()).driver_connection
+            session = _Session(connection, driver, leases_for(self._engine.dialect, self._table), self)
+            for text in session.sql.session_setup():
+                await session.run(text, ())
+        except BaseException:
+            await self._clock.shielded(_drop(connection))
+            raise
+        return session
+
+    async def _put_back(self, session: _Session, *, broken: bool) -> None:
+        if broken:
+            await self._clock.shielded(session.discard())
+        else:
+            self._shelf.put(session)
+
+    def _forget_after_fork(self) -> None:
+        if self._shelf.forked():
+            self._slots = asyncio.Semaphore(connection_limit(self._engine.pool))
+            self._engine.sync_engine.dispose(close=False)
+
+
+async def _drop(connection: AsyncConnection) -> None:
+    with suppress(Exception):
+        await connection.invalidate()
+    with suppress(Exception):
+        await connection.close()
+
+
+def _retrieve(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()

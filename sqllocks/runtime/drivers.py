@@ -1,0 +1,66 @@
+"""One statement on a driver's own connection: SQLAlchemy opened it, and is not in the way here.
+
+The connection that SQLAlchemy calls ``driver_connection`` is public; going through it saves what
+SQLAlchemy's execution adds to each call. asyncpg's ``fetch`` also parses and runs an unnamed statement
+at once where its cache is off, as a transaction pooler needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sqllocks.dialects.base import Result
+from sqllocks.errors import BackendUnsupported
+
+# Any: drivers share no common type, and each is an optional dependency
+__all__ = ["async_runner", "run_blocking"]
+
+AsyncRunner = Callable[[Any, str, Any], Awaitable[Result]]
+
+
+def run_blocking(connection: Any, sql: str, arguments: Any) -> Result:
+    """Run one statement on a PEP 249 connection."""
+    cursor = connection.cursor()
+    try:
+        cursor.execute(sql, arguments)
+        rows = cursor.fetchall() if cursor.description else ()
+        return Result(rows, cursor.rowcount)
+    finally:
+        cursor.close()
+
+
+def async_runner(driver: str) -> AsyncRunner:
+    """Return how a statement runs on the asyncio driver with that SQLAlchemy name."""
+    try:
+        return _RUNNERS[driver]
+    except KeyError:
+        raise BackendUnsupported(
+            f"sqllocks does not know the asyncio driver {driver!r}; use one of {', '.join(_RUNNERS)}"
+        ) from None
+
+
+async def _asyncpg(connection: Any, sql: str, arguments: Any) -> Result:
+    return Result(await connection.fetch(sql, *arguments), -1)
+
+
+async def _with_cursor(connection: Any, sql: str, arguments: Any) -> Result:
+    async with connection.cursor() as cursor:
+        await cursor.execute(sql, arguments)
+        rows = await cursor.fetchall() if cursor.description else ()
+        return Result(rows, cursor.rowcount)
+
+
+async def _aiosqlite(connection: Any, sql: str, arguments: Any) -> Result:
+    async with connection.execute(sql, arguments) as cursor:
+        return Result(list(await cursor.fetchall()), cursor.rowcount)
+
+
+_RUNNERS: dict[str, AsyncRunner] = {
+    "asyncpg": _asyncpg,
+    "psycopg": _with_cursor,
+    "psycopg_async": _with_cursor,
+    "aiomysql": _with_cursor,
+    "asyncmy": _with_cursor,
+    "aiosqlite": _aiosqlite,
+}

@@ -1,0 +1,80 @@
+"""Statements compiled once for a driver, and driver errors as faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import URL
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from sqllocks.dialects import dialect_class
+from sqllocks.dialects.base import Fault, FaultKind, Parameters, Statement
+
+__all__ = ["Compiler", "Faults"]
+
+Arguments = Any
+"""Positional or named parameters, as the driver's paramstyle has it."""
+
+
+class Compiler:
+    """Compiles each statement once; what is left per call is to put the parameters in order."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._compiled: dict[Statement, tuple[str, tuple[str, ...] | None, dict[str, Any]]] = {}
+
+    def __call__(self, statement: Statement, parameters: Parameters) -> tuple[str, Arguments]:
+        """Return the SQL text and the arguments for the driver."""
+        found = self._compiled.get(statement)
+        if found is None:
+            found = self._compiled[statement] = self._compile(statement)
+        sql, order, defaults = found
+        if order is None:
+            return sql, {**defaults, **parameters}
+        return sql, tuple(parameters[name] if name in parameters else defaults[name] for name in order)
+
+    def _compile(self, statement: Statement) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:
+        compiled: Any = statement.clause.compile(dialect=self._dialect)
+        defaults = dict(getattr(compiled, "params", None) or {})  # DDL has none
+        if not self._dialect.positional:
+            return str(compiled), None, defaults
+        return str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), defaults
+
+
+class Faults:
+    """Turns whatever a driver raises into a ``Fault``, without the password."""
+
+    def __init__(self, url: URL) -> None:
+        self._classify = dialect_class(url.get_backend_name()).fault_kind
+        self._secret = url.password
+        self._where = url.set(query={}).render_as_string(hide_password=True)
+
+    def fault(self, error: BaseException, *, sent: bool) -> Fault:
+        """Return the fault for a driver's error; ``sent`` is false while a connection is opened."""
+        driver_error = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        kind = self._kind(error, driver_error)
+        if not sent and kind in (FaultKind.OTHER, FaultKind.FORBIDDEN):
+            kind = FaultKind.GONE
+        text = str(driver_error).strip()
+        lines = text.splitlines() or [""]
+        message = self._clean(f"{type(driver_error).__name__}: {lines[0]:.300}".rstrip(": "))
+        if not sent:
+            message = f"cannot connect to {self._where}: {message}"
+        return Fault(kind, message, sent=sent)
+
+    def _kind(self, error: BaseException, driver_error: BaseException) -> FaultKind:
+        for candidate in (driver_error, driver_error.__cause__):
+            kind = self._classify(candidate) if candidate is not None else None
+            if kind is not None:
+                return kind
+        if isinstance(error, OSError | EOFError | PoolTimeout):
+            return FaultKind.GONE
+        # PEP 249 drivers without a code in the error: the connection, not the statement
+        if type(driver_error).__name__ in {"OperationalError", "InterfaceError"}:
+            return FaultKind.GONE
+        return FaultKind.OTHER
+
+    def _clean(self, text: str) -> str:
+        return text.replace(str(self._secret), "***") if self._secret else text
