@@ -1,0 +1,77 @@
+"""The servers of a test run: started before it, told in its header, ended after it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.servers import NAMES, Missing, Server, provide
+from tests.servers.shared import publish, withdraw
+
+_found = pytest.StashKey[dict[str, Server | Missing]]()
+_added = pytest.StashKey[dict[str, str]]()
+
+# these print something and run no test
+_TELLING_OPTIONS = ("collectonly", "help", "version", "showfixtures", "show_fixtures_per_test", "markers")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --no-servers."""
+    parser.addoption(
+        "--no-servers",
+        action="store_true",
+        help="start no database server; those that SQLLOCKS_TEST_<NAME>_URL names are used all the same",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the servers, in the one process that pytest-xdist's workers inherit from."""
+    if hasattr(config, "workerinput"):
+        return
+    config.stash[_found] = found = provide(_names(config))
+    config.stash[_added] = publish(found)
+    _insist(config, found)
+
+
+def _names(config: pytest.Config) -> list[str]:
+    if any(config.getoption(option, default=False) for option in _TELLING_OPTIONS):
+        return []
+    listed = os.environ.get("SQLLOCKS_SERVERS", ",".join(NAMES)).split(",")
+    if config.getoption("--no-servers"):
+        listed = [name for name in NAMES if f"SQLLOCKS_TEST_{name.upper()}_URL" in os.environ]
+    return ["sqlite", *(name.strip() for name in listed if name.strip())]
+
+
+def _insist(config: pytest.Config, found: dict[str, Server | Missing]) -> None:
+    """End the run if a server that SQLLOCKS_REQUIRE lists is missing."""
+    if not found:
+        return
+    required = [name.strip() for name in os.environ.get("SQLLOCKS_REQUIRE", "").split(",") if name.strip()]
+    reasons = []
+    for name in required:
+        server = found.get(name, Missing(name, "not asked for in this run"))
+        if isinstance(server, Missing):
+            reasons.append(f"{name}: {server.reason}")
+    if reasons:
+        pytest.exit("SQLLOCKS_REQUIRE: missing servers\n" + "\n".join(reasons), returncode=1)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the servers that this run started."""
+    if (added := config.stash.get(_added, None)) is not None:
+        withdraw(added)
+    for server in reversed(config.stash.get(_found, {}).values()):
+        if isinstance(server, Server):
+            server.close()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """List each server: its version and source, or why it is missing."""
+    lines = []
+    for name, server in config.stash.get(_found, {}).items():
+        if isinstance(server, Missing):
+            lines.append(f"{name}: missing: {server.reason}")
+        else:
+            lines.append(f"{name}: {server.version} ({server.source})")
+    return lines
