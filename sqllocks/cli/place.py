@@ -1,0 +1,149 @@
+"""Where the locks are: the options that say so, and the file that is used without them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import click
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from sqllocks.cli import messages
+from sqllocks.errors import BackendUnavailable
+from sqllocks.providers import SqlLockProvider
+from sqllocks.schema import TABLE_NAME
+
+__all__ = ["Place", "place_options", "state_file"]
+
+P = ParamSpec("P")
+Command = Callable[..., int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A lock table as the options name it; ``url`` is ``None`` where none was given."""
+
+    url: str | None = None
+    table: str = TABLE_NAME
+    schema: str | None = None
+    namespace: str = ""
+
+    def open(self, *, create: bool = True) -> SqlLockProvider:
+        """Return a provider; without a URL, of the user's own file, made where it is missing.
+
+        Its table is made too, unless ``create`` is false.
+        """
+        if self.url is not None:
+            return self._provider(self.url)
+        path = state_file()
+        new = not path.exists()
+        _make_directory(path.parent)
+        provider = self._provider(URL.create("sqlite", database=str(path)))
+        if create:
+            # each time: another process may have made the file and not yet the table; costs no write
+            provider.create_table()
+        if new:
+            messages.say(f"no --url given: locks are kept in {path}")
+        return provider
+
+    def describe(self) -> str:
+        """Return the table and its database for people to read."""
+        table = f"{self.schema}.{self.table}" if self.schema else self.table
+        if self.url is None:
+            return f"{table} in {state_file()}"
+        try:
+            url = make_url(self.url)
+        except (ArgumentError, ValueError):  # opening it explains; this error would show the password
+            return f"{table} in a database"
+        # the query may carry a password as well
+        return f"{table} in {url.set(query={}).render_as_string(hide_password=True)}"
+
+    def _provider(self, url: str | URL) -> SqlLockProvider:
+        return SqlLockProvider(url, namespace=self.namespace, table=self.table, schema=self.schema)
+
+
+def place_options(*, namespace: bool = True) -> Callable[[Callable[Concatenate[Place, P], int]], Command]:
+    """Add ``--url`` and its companions to a command, which gets them as one ``Place``."""
+
+    names = ("url", "table", "schema", "namespace") if namespace else ("url", "table", "schema")
+
+    def decorate(command: Callable[Concatenate[Place, P], int]) -> Command:
+        @wraps(command)
+        def with_place(*arguments: Any, **options: Any) -> int:
+            place = Place(**{name: options.pop(name) for name in names})
+            return command(place, *arguments, **options)
+
+        decorated: Any = with_place
+        for option in reversed(_OPTIONS[: len(names)]):
+            decorated = option(decorated)
+        result: Command = decorated
+        return result
+
+    return decorate
+
+
+def _not_blank(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("must not be empty", param=parameter)
+    return value
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--url",
+        envvar="SQLLOCKS_URL",
+        show_envvar=True,
+        metavar="URL",
+        callback=_not_blank,
+        help="Database, as a SQLAlchemy URL. Prefer the variable where it has a password: everybody on the "
+        "machine can read arguments. Default: a SQLite file of your own, made when first needed.",
+    ),
+    click.option(
+        "--table",
+        default=TABLE_NAME,
+        show_default=True,
+        metavar="NAME",
+        callback=_not_blank,
+        help="Name of the lock table.",
+    ),
+    click.option("--schema", metavar="NAME", callback=_not_blank, help="Schema the table is in."),
+    click.option("--namespace", default="", metavar="TEXT", help="Text before each key in the table."),
+)
+
+
+def state_file() -> Path:
+    """Return the path of the SQLite file that is used without a URL."""
+    return _state_directory() / "sqllocks" / "locks.sqlite3"
+
+
+def _state_directory() -> Path:
+    # https://specifications.freedesktop.org/basedir: a relative path there is to be ignored
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if Path(state).is_absolute():
+        return Path(state)
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise BackendUnavailable(f"no --url given, and {error}: pass --url") from error
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    return home / ".local" / "state"
+
+
+def _make_directory(path: Path) -> None:
+    """Make the directory for its owner alone; one that is there stays as it is."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"no --url given, and {path} cannot be made ({error.strerror}): pass --url"
+        ) from error

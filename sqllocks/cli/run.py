@@ -1,0 +1,232 @@
+"""``sqllocks run``: a command that runs only while its lock is held."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+import click
+
+from sqllocks.cli import exits, messages
+from sqllocks.cli.child import CannotStart, Child
+from sqllocks.cli.keeping import Ending, Held, Keeper
+from sqllocks.cli.place import Place, place_options
+from sqllocks.cli.signals import Interrupted, Signals
+from sqllocks.errors import LockError, LockNotAcquired, LockTimeout
+from sqllocks.policy import fresh_token
+from sqllocks.protocols import LockProvider
+from sqllocks.runtime import clock
+
+__all__ = ["run_command"]
+
+TICK = 1.0
+"""Longest pause between two looks at the deadline: a sleeping machine stops the wait's own clock."""
+GIVE_BACK = 6.0
+"""Longest wait for the answer to the release, in seconds; the ttl is the last net."""
+GIVE_BACK_LOST = 1.0
+"""The same for a lease that cannot be trusted any more: it ends about now in any case."""
+
+CLOSED = 1.0
+"""Longest wait for connections to close, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    key: str
+    command: tuple[str, ...]
+    ttl: float
+    wait: float
+    busy_exit: int
+    grace: float
+    quiet: bool
+
+    def note(self, text: str) -> None:
+        if not self.quiet:
+            messages.say(text)
+
+    def warn(self, text: str) -> None:
+        if not self.quiet:
+            messages.warn(text)
+
+
+@click.command("run", short_help="Run a command while holding a lock.")
+@place_options()
+@click.argument("key")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--ttl",
+    type=float,
+    required=True,
+    metavar="S",
+    help="Seconds the lock lasts without renewal, 0.1 to 2592000; it is renewed at a third of that.",
+)
+@click.option(
+    "--wait", type=float, default=0.0, metavar="S", help="Seconds to wait for a busy lock.  [default: 0]"
+)
+@click.option("--skip", is_flag=True, help="Exit 0 where the lock is busy.")
+@click.option("--busy-exit", type=click.IntRange(0, 255), metavar="N", help="Exit N where the lock is busy.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds from SIGTERM to SIGKILL for a command that has to be stopped.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No notes and no warnings on stderr.")
+def run_command(
+    place: Place,
+    *,
+    key: str,
+    command: tuple[str, ...],
+    ttl: float,
+    wait: float,
+    skip: bool,
+    busy_exit: int | None,
+    grace: float,
+    quiet: bool,
+) -> int:
+    """Run COMMAND while holding the lock KEY.
+
+    The lock is renewed while the command runs and given back when it ends. Input, output and signals
+    are the command's; it finds SQLLOCKS_KEY and SQLLOCKS_FENCING_TOKEN in its environment. What it
+    leaves running when it ends is not waited for.
+
+    \b
+    Exit codes: the command's own (128+n where signal n ended it)
+      75       the lock is busy: nothing was started
+      70       the lock was lost: the command was stopped, its children too
+      69       the database cannot be reached, or has no lock table
+      64       bad arguments
+      127 126  the command was not found, cannot be started
+
+    If sqllocks itself is killed (SIGKILL), the ttl ends the lock. On Linux the command gets a SIGTERM
+    then; elsewhere it runs on, and what it writes has to be checked by the fencing token. The same is
+    true of a command whose sqllocks was stopped (SIGSTOP) for longer than the ttl, until it continues.
+    """
+    if skip and busy_exit is not None:
+        raise click.UsageError("--skip is --busy-exit 0: use one of them")
+    if not command[0]:
+        raise click.UsageError("COMMAND must not be empty")
+    job = _Job(key, command, ttl, wait, _busy_exit(skip, busy_exit), grace, quiet)
+    with Signals() as signals:
+        try:
+            return _under_lock(place, job, signals)
+        except Interrupted as interrupted:
+            return exits.of_signal(interrupted.number)
+
+
+def _busy_exit(skip: bool, busy_exit: int | None) -> int:
+    if busy_exit is not None:
+        return busy_exit
+    return exits.OK if skip else exits.BUSY
+
+
+def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
+    owner = fresh_token()
+    provider = place.open()
+    # a wait may leave a thread that listens, and the command is to be started beside none
+    asking = place.open() if job.wait else provider
+    try:
+        held = _take(asking, job, owner)
+        signals.collect()
+        if asking is not provider:
+            _close(asking)
+        return _run(provider, held, job, signals)
+    except LockNotAcquired as busy:
+        job.note(_busy(provider, job, busy))
+        return job.busy_exit
+    except Interrupted:
+        # it may have come between the grant and the next line
+        _give_back(provider, job, owner)
+        raise
+    finally:
+        _close(asking)
+        _close(provider)
+
+
+def _run(provider: LockProvider, held: Held, job: _Job, signals: Signals) -> int:
+    keeper = Keeper(provider, held, warn=job.warn, on_loss=signals.wake)
+    try:
+        child = Child(job.command, _environment(held))
+    except CannotStart as error:
+        keeper.end(GIVE_BACK)
+        messages.say(str(error))
+        return error.code
+    keeper.start()
+    return _ended(_attend(child, keeper, job, signals), keeper, job)
+
+
+def _take(provider: LockProvider, job: _Job, owner: str) -> Held:
+    sent = clock.now()
+    handle = provider.require_acquire(job.key, ttl=job.ttl, owner_token=owner, wait=job.wait)
+    if clock.now() - sent > job.ttl / 3:
+        # the winning question of a wait was asked at an unknown moment: count from a known one
+        sent = clock.now()
+        try:
+            renewed = provider.extend(job.key, owner_token=owner, ttl=job.ttl)
+        except LockError:
+            _give_back(provider, job, owner)
+            raise
+        if renewed is None:
+            raise LockNotAcquired(f"lock {job.key!r} was granted and is over already: the ttl is too short")
+    return Held(job.key, owner, handle.fencing_token, job.ttl, sent)
+
+
+def _busy(provider: LockProvider, job: _Job, busy: LockNotAcquired) -> str:
+    """Return the message of a busy lock, with its holder where one more question tells it."""
+    if isinstance(busy, LockTimeout):
+        return busy.message
+    try:
+        info = provider.inspect(job.key)
+    except LockError:
+        info = None
+    if info is None or not info.held or info.acquired_at is None:
+        return busy.message
+    return f"{job.key!r} is busy: held by {info.holder} since {info.acquired_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _give_back(provider: LockProvider, job: _Job, owner: str) -> None:
+    try:
+        provider.release(job.key, owner_token=owner)
+    except (LockError, Interrupted) as error:
+        job.warn(f"{job.key!r} may stay locked until its ttl is over: {error}")
+
+
+def _close(provider: LockProvider) -> None:
+    """Close the provider, unless a connection of it hangs in a dead network: that ends with the process."""
+    closing = threading.Thread(target=provider.close, daemon=True)
+    closing.start()
+    closing.join(CLOSED)
+
+
+def _environment(held: Held) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SQLLOCKS_KEY": held.lock_key,
+        "SQLLOCKS_FENCING_TOKEN": str(held.fencing_token),
+    }
+
+
+def _attend(child: Child, keeper: Keeper, job: _Job, signals: Signals) -> int:
+    """Wait for the command and return its exit code, or stop it where the lease is over."""
+    while (code := child.code()) is None:
+        number = signals.wait(min(keeper.deadline - clock.now(), TICK))
+        # first: after a freeze the command must not be continued with a lease that is over
+        if keeper.over:
+            messages.say(f"the lock {job.key!r} is lost ({keeper.reason}): stopping the command")
+            child.stop(job.grace, signals.wait)
+            return exits.LOST
+        if number:
+            child.pass_on(number)
+    return code
+
+
+def _ended(code: int, keeper: Keeper, job: _Job) -> int:
+    ending = keeper.end(GIVE_BACK_LOST if keeper.over else GIVE_BACK)
+    if ending is Ending.LOST and code == exits.OK:
+        # the last moments of the command were not protected; its own failure would say more
+        messages.say(f"the lock {job.key!r} was lost before the command had ended")
+        return exits.LOST
+    return code

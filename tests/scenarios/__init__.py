@@ -1,0 +1,1 @@
+"""Scenarios taken from failures of real lock libraries: processes on real servers."""
