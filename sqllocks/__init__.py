@@ -1,5 +1,6 @@
 """Distributed locks, fencing tokens and leader election in the SQL database that you already run."""
 
+from sqllocks.decorators import locked
 from sqllocks.errors import (
     BackendUnavailable,
     BackendUnsupported,
@@ -12,6 +13,7 @@ from sqllocks.errors import (
     StaleFencingToken,
     TransactionConflict,
 )
+from sqllocks.lease import AsyncLease, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.protocols import AsyncLockProvider, LockProvider
 from sqllocks.providers import (
@@ -22,11 +24,13 @@ from sqllocks.providers import (
 )
 
 __all__ = [
+    "AsyncLease",
     "AsyncLockProvider",
     "AsyncMemoryLockProvider",
     "AsyncSqlLockProvider",
     "BackendUnavailable",
     "BackendUnsupported",
+    "Lease",
     "LeaseLost",
     "LockError",
     "LockHandle",
@@ -41,4 +45,5 @@ __all__ = [
     "SqlLockProvider",
     "StaleFencingToken",
     "TransactionConflict",
+    "locked",
 ]

@@ -11,16 +11,22 @@ from sqllocks.errors import LockValidationError
 
 __all__ = [
     "BUSY_PATIENCE",
+    "DRAIN_PAUSE",
     "KEY_LENGTH",
     "MAX_TTL",
     "MIN_TTL",
     "OWNER_LENGTH",
+    "PENDING_PAUSE",
+    "PURGE_SLICE",
     "RELEASE_PATIENCE",
+    "RENEWAL_SLICE",
     "RETRY_PAUSE",
     "SINGLE_WRITER_PATIENCE",
     "WAIT_CEILING",
     "WAIT_FLOOR",
+    "checked_at_least",
     "checked_holder",
+    "checked_idle",
     "checked_key",
     "checked_namespace",
     "checked_owner",
@@ -28,12 +34,14 @@ __all__ = [
     "checked_ttl",
     "checked_wait",
     "fresh_token",
+    "margin",
 ]
 
 KEY_LENGTH = 255
 OWNER_LENGTH = 128
 HOLDER_LENGTH = 255
 MIN_TTL = 0.1
+MIN_IDLE = 60.0
 MAX_TTL = timedelta(days=30).total_seconds()
 
 RETRY_PAUSE = 0.01
@@ -42,6 +50,14 @@ BUSY_PATIENCE = 0.2
 """Seconds a claim asks again for a locked row before it counts as held."""
 SINGLE_WRITER_PATIENCE = 0.4
 """The same on SQLite, where one transaction that writes keeps everybody from the whole file."""
+PURGE_SLICE = 500
+"""Most rows that one statement of a purge removes."""
+DRAIN_PAUSE = 0.02
+"""Seconds between two looks of a shutdown at whether the bodies have ended."""
+PENDING_PAUSE = 0.05
+"""Seconds between two tries of a release that could not be settled at once."""
+RENEWAL_SLICE = 1000
+"""Most leases that one statement renews."""
 RELEASE_PATIENCE = 2.0
 """Seconds a release or renewal asks again for a locked row."""
 WAIT_FLOOR = 0.01
@@ -97,6 +113,31 @@ def checked_wait(wait: Any) -> float | None:
             details={"argument": "wait"},
         )
     return seconds
+
+
+def checked_at_least(at_least: Any, ttl: int) -> int:
+    """Return the minimum hold in whole microseconds, or raise ``LockValidationError``."""
+    seconds = _seconds("at_least", at_least)
+    if not 0 <= seconds * 1_000_000 <= ttl:
+        raise LockValidationError(
+            f"at_least must lie between 0 and the ttl, not {at_least!r}", details={"argument": "at_least"}
+        )
+    return round(seconds * 1_000_000)
+
+
+def margin(ttl: int) -> float:
+    """Return the seconds by which a holder distrusts its lease of ``ttl`` microseconds early."""
+    return min(1.0, ttl / 10_000_000)
+
+
+def checked_idle(idle: Any) -> int:
+    """Return the span in whole microseconds, or raise ``LockValidationError``."""
+    seconds = _seconds("idle", idle)
+    if not MIN_IDLE <= seconds <= 1e10:
+        raise LockValidationError(
+            f"idle must be at least {MIN_IDLE:g} s, not {idle!r}", details={"argument": "idle"}
+        )
+    return round(seconds * 1_000_000)
 
 
 def fresh_token() -> str:

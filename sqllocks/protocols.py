@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol, runtime_checkable
 
+from sqllocks.lease import AsyncLease, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 
 __all__ = ["AsyncLockProvider", "LockProvider"]
@@ -64,6 +67,81 @@ class LockProvider(Protocol):
         """
         ...
 
+    def acquire_many(
+        self, lock_keys: Iterable[str], *, ttl: Seconds, owner_token: str | None = None
+    ) -> list[LockHandle]:
+        """Ask once for several leases: all of them or none, under one owner token.
+
+        Keys are sorted and each taken once; the handles come in that order. Where one key is held
+        elsewhere, every handle is false.
+
+        Raises as ``acquire``; no keys at all is a ``LockValidationError``.
+        """
+        ...
+
+    def extend_many(
+        self, lock_keys: Iterable[str], *, owner_token: str, ttl: Seconds
+    ) -> list[LockHandle | None]:
+        """Set the expiry of several leases in one statement; the answers come sorted by key, each key once.
+
+        Each is as ``extend`` would give it. Raises ``BackendUnavailable`` as ``release`` does, after the
+        others are done.
+        """
+        ...
+
+    def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
+        """Give several leases back in one statement; the answers come sorted by key, each key once.
+
+        Raises ``BackendUnavailable`` as ``release`` does, after the others are done.
+        """
+        ...
+
+    def hold(
+        self,
+        lock_key: str,
+        *,
+        ttl: Seconds,
+        wait: Seconds | None = 0,
+        renew: bool = True,
+        at_least: Seconds = 0,
+    ) -> AbstractContextManager[Lease]:
+        """Hold a lease for a ``with`` block, renewed in the background at a third of ``ttl``.
+
+        Waits as ``require_acquire`` does and yields a lease that knows whether it is lost. After a loss
+        the asyncio form cancels the body and raises ``LeaseLost`` from the block; in the blocking form
+        the body sees it at ``check()``, ``guard()`` and at the end of the block. The body's own exception
+        always wins. ``renew=False`` lets the lease end with its ttl. ``at_least`` (0 to ``ttl``) keeps
+        the key taken for that long after the grant, however the block ends.
+
+        Raises ``LockNotAcquired`` or ``LockTimeout`` before the body; after it ``LeaseLost``, or
+        ``BackendUnavailable`` where giving back could not be settled (it goes on in the background).
+        """
+        ...
+
+    def hold_many(
+        self,
+        lock_keys: Iterable[str],
+        *,
+        ttl: Seconds,
+        wait: Seconds | None = 0,
+        renew: bool = True,
+        at_least: Seconds = 0,
+    ) -> AbstractContextManager[list[Lease]]:
+        """Hold several leases for a ``with`` block, all or none; yields them sorted by key, each key once.
+
+        Whatever the orders in which callers name their keys, they cannot deadlock: who waits for one
+        key holds none of the others. Otherwise as ``hold``.
+        """
+        ...
+
+    def purge(self, *, idle: Seconds) -> int:
+        """Remove rows that were free for at least ``idle`` (60 s or more); return how many.
+
+        A row whose token does not lie that far behind the clock stays, so that the next grant of its
+        key has a greater token all the same. Only keys of this provider's namespace.
+        """
+        ...
+
     def locked(self, lock_key: str) -> bool:
         """Return whether anybody holds the key at this moment; writes nothing."""
         ...
@@ -90,10 +168,11 @@ class LockProvider(Protocol):
         """Create the lock table; harmless where it exists, and from several processes at once."""
         ...
 
-    def close(self, timeout: Seconds | None = None) -> None:
-        """Close the library's own connections, within ``timeout`` seconds where it is given.
+    def close(self, timeout: Seconds | None = 10) -> None:
+        """Renew until the bodies of all blocks have ended or ``timeout`` is over, then give back and close.
 
-        An engine that was passed in is left alone. Leases that are held stay held until their ttl.
+        ``None`` waits without limit. Only the library's own connections are closed: an engine that was
+        passed in is left alone. Leases without a block stay held until their ttl.
         """
         ...
 
@@ -153,6 +232,81 @@ class AsyncLockProvider(Protocol):
         """
         ...
 
+    async def acquire_many(
+        self, lock_keys: Iterable[str], *, ttl: Seconds, owner_token: str | None = None
+    ) -> list[LockHandle]:
+        """Ask once for several leases: all of them or none, under one owner token.
+
+        Keys are sorted and each taken once; the handles come in that order. Where one key is held
+        elsewhere, every handle is false.
+
+        Raises as ``acquire``; no keys at all is a ``LockValidationError``.
+        """
+        ...
+
+    async def extend_many(
+        self, lock_keys: Iterable[str], *, owner_token: str, ttl: Seconds
+    ) -> list[LockHandle | None]:
+        """Set the expiry of several leases in one statement; the answers come sorted by key, each key once.
+
+        Each is as ``extend`` would give it. Raises ``BackendUnavailable`` as ``release`` does, after the
+        others are done.
+        """
+        ...
+
+    async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
+        """Give several leases back in one statement; the answers come sorted by key, each key once.
+
+        Raises ``BackendUnavailable`` as ``release`` does, after the others are done.
+        """
+        ...
+
+    def hold(
+        self,
+        lock_key: str,
+        *,
+        ttl: Seconds,
+        wait: Seconds | None = 0,
+        renew: bool = True,
+        at_least: Seconds = 0,
+    ) -> AbstractAsyncContextManager[AsyncLease]:
+        """Hold a lease for a ``with`` block, renewed in the background at a third of ``ttl``.
+
+        Waits as ``require_acquire`` does and yields a lease that knows whether it is lost. After a loss
+        the asyncio form cancels the body and raises ``LeaseLost`` from the block; in the blocking form
+        the body sees it at ``check()``, ``guard()`` and at the end of the block. The body's own exception
+        always wins. ``renew=False`` lets the lease end with its ttl. ``at_least`` (0 to ``ttl``) keeps
+        the key taken for that long after the grant, however the block ends.
+
+        Raises ``LockNotAcquired`` or ``LockTimeout`` before the body; after it ``LeaseLost``, or
+        ``BackendUnavailable`` where giving back could not be settled (it goes on in the background).
+        """
+        ...
+
+    def hold_many(
+        self,
+        lock_keys: Iterable[str],
+        *,
+        ttl: Seconds,
+        wait: Seconds | None = 0,
+        renew: bool = True,
+        at_least: Seconds = 0,
+    ) -> AbstractAsyncContextManager[list[AsyncLease]]:
+        """Hold several leases for a ``with`` block, all or none; yields them sorted by key, each key once.
+
+        Whatever the orders in which callers name their keys, they cannot deadlock: who waits for one
+        key holds none of the others. Otherwise as ``hold``.
+        """
+        ...
+
+    async def purge(self, *, idle: Seconds) -> int:
+        """Remove rows that were free for at least ``idle`` (60 s or more); return how many.
+
+        A row whose token does not lie that far behind the clock stays, so that the next grant of its
+        key has a greater token all the same. Only keys of this provider's namespace.
+        """
+        ...
+
     async def locked(self, lock_key: str) -> bool:
         """Return whether anybody holds the key at this moment; writes nothing."""
         ...
@@ -179,9 +333,10 @@ class AsyncLockProvider(Protocol):
         """Create the lock table; harmless where it exists, and from several processes at once."""
         ...
 
-    async def aclose(self, timeout: Seconds | None = None) -> None:
-        """Close the library's own connections, within ``timeout`` seconds where it is given.
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        """Renew until the bodies of all blocks have ended or ``timeout`` is over, then give back and close.
 
-        An engine that was passed in is left alone. Leases that are held stay held until their ttl.
+        ``None`` waits without limit. Only the library's own connections are closed: an engine that was
+        passed in is left alone. Leases without a block stay held until their ttl.
         """
         ...

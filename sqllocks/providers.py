@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import MetaData
 
@@ -13,110 +12,28 @@ from sqllocks.backends.base import Capabilities
 from sqllocks.backends.lease_table import LeaseTable
 from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.leases import Leases
-from sqllocks.model import LockHandle, LockInfo, Seconds
+from sqllocks.forms import AsyncioForm, BlockingForm
+from sqllocks.model import Seconds
 from sqllocks.policy import checked_wait
-from sqllocks.protocols import AsyncLockProvider, LockProvider
-from sqllocks.runtime.asynchronous import AsyncioClock, AsyncioSessions
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
 from sqllocks.runtime.binding import async_engine_for, engine_for
-from sqllocks.runtime.blocking import BlockingClock, BlockingSessions, drive
+from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
+from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, private_lines
 from sqllocks.schema import TABLE_NAME, core_locks
 
 __all__ = ["AsyncMemoryLockProvider", "AsyncSqlLockProvider", "MemoryLockProvider", "SqlLockProvider"]
 
 
-class _Blocking(LockProvider):
-    """The blocking form over the core."""
-
-    _leases: Leases
-
-    def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
-        return drive(self._leases.acquire(lock_key, ttl=ttl, owner_token=owner_token))
-
-    def require_acquire(
-        self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None, wait: Seconds | None = 0
-    ) -> LockHandle:
-        return drive(self._leases.require_acquire(lock_key, ttl=ttl, owner_token=owner_token, wait=wait))
-
-    def release(self, lock_key: str, *, owner_token: str) -> bool:
-        return drive(self._leases.release(lock_key, owner_token=owner_token))
-
-    def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
-        return drive(self._leases.extend(lock_key, owner_token=owner_token, ttl=ttl))
-
-    def locked(self, lock_key: str) -> bool:
-        return drive(self._leases.locked(lock_key))
-
-    def inspect(self, lock_key: str) -> LockInfo | None:
-        return drive(self._leases.inspect(lock_key))
-
-    def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
-        return drive(self._leases.list_locks(prefix=prefix))
-
-    def break_lock(self, lock_key: str) -> bool:
-        return drive(self._leases.break_lock(lock_key))
-
-    def create_table(self) -> None:
-        drive(self._leases.create_table())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _Asyncio(AsyncLockProvider):
-    """The asyncio form over the core."""
-
-    _leases: Leases
-
-    async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
-        return await self._leases.acquire(lock_key, ttl=ttl, owner_token=owner_token)
-
-    async def require_acquire(
-        self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None, wait: Seconds | None = 0
-    ) -> LockHandle:
-        return await self._leases.require_acquire(lock_key, ttl=ttl, owner_token=owner_token, wait=wait)
-
-    async def release(self, lock_key: str, *, owner_token: str) -> bool:
-        return await self._leases.release(lock_key, owner_token=owner_token)
-
-    async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
-        return await self._leases.extend(lock_key, owner_token=owner_token, ttl=ttl)
-
-    async def locked(self, lock_key: str) -> bool:
-        return await self._leases.locked(lock_key)
-
-    async def inspect(self, lock_key: str) -> LockInfo | None:
-        return await self._leases.inspect(lock_key)
-
-    async def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
-        return await self._leases.list_locks(prefix=prefix)
-
-    async def break_lock(self, lock_key: str) -> bool:
-        return await self._leases.break_lock(lock_key)
-
-    async def create_table(self) -> None:
-        await self._leases.create_table()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class SqlLockProvider(_Blocking):
+class SqlLockProvider(BlockingForm):
     """Leases in the table ``core_locks`` of a PostgreSQL, MySQL, MariaDB or SQLite database.
 
     ``bind`` is a ``sessionmaker``, an ``Engine`` or a URL; its pool is never used, at most two
     connections of the library's own are. ``namespace`` goes before each key in the table, ``holder``
     is the label that people see (host and process id where it is left out), ``table`` and ``schema``
     say where the table is. Safe to use from several threads.
+
+    The database's clock decides, and no test can move it: use ``MemoryLockProvider(clock=…)`` there,
+    or a short ttl.
     """
 
     def __init__(
@@ -130,22 +47,37 @@ class SqlLockProvider(_Blocking):
         combine: bool = True,
     ) -> None:
         engine = engine_for(bind, caller=type(self).__name__)
-        self._sessions = BlockingSessions(engine, core_locks(MetaData(), name=table, schema=schema))
+        locks = core_locks(MetaData(), name=table, schema=schema)
+        self._sessions = BlockingSessions(engine, locks)
+        self._room = room = BlockingRoom(bind, engine, locks)
         backend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
-        self._leases = Leases(BlockingClock(), backend, namespace=namespace, holder=holder)
+        self._leases = Leases(
+            BlockingClock(),
+            backend,
+            namespace=namespace,
+            holder=holder,
+            lines=room.lines,
+            wakeups=room.wakeups,
+        )
+        self._holding = self._leases.holding(BlockingBackground())
 
-    def close(self, timeout: Seconds | None = None) -> None:
-        checked_wait(timeout)
-        self._sessions.close()
+    def close(self, timeout: Seconds | None = 10) -> None:
+        longest = checked_wait(timeout)
+        drive(self._holding.close(longest))
+        self._sessions.close(longest)
+        self._room.close()
 
 
-class AsyncSqlLockProvider(_Asyncio):
+class AsyncSqlLockProvider(AsyncioForm):
     """Leases in the table ``core_locks`` of a PostgreSQL, MySQL, MariaDB or SQLite database.
 
     ``bind`` is an ``async_sessionmaker``, an ``AsyncEngine`` or a URL; its pool is never used, at most
     two connections of the library's own are. ``namespace`` goes before each key in the table,
     ``holder`` is the label that people see (host and process id where it is left out), ``table`` and
     ``schema`` say where the table is. Belongs to the event loop of its first use.
+
+    The database's clock decides, and no test can move it: use ``AsyncMemoryLockProvider(clock=…)``
+    there, or a short ttl.
     """
 
     def __init__(
@@ -160,15 +92,25 @@ class AsyncSqlLockProvider(_Asyncio):
     ) -> None:
         engine = async_engine_for(bind, caller=type(self).__name__)
         clock = AsyncioClock()
-        self._sessions = AsyncioSessions(engine, core_locks(MetaData(), name=table, schema=schema), clock)
+        locks = core_locks(MetaData(), name=table, schema=schema)
+        self._sessions = AsyncioSessions(engine, locks, clock)
+        self._room = room = AsyncioRoom(bind, engine, locks)
         backend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
-        self._leases = Leases(clock, backend, namespace=namespace, holder=holder)
+        self._background = AsyncioBackground()
+        self._leases = Leases(
+            clock, backend, namespace=namespace, holder=holder, lines=room.lines, wakeups=room.wakeups
+        )
+        self._holding = self._leases.holding(self._background)
 
-    async def aclose(self, timeout: Seconds | None = None) -> None:
-        await self._sessions.close(checked_wait(timeout))
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        longest = checked_wait(timeout)
+        await self._holding.close(longest)
+        await self._background.stop()
+        await self._sessions.close(longest)
+        await self._room.close()
 
 
-class MemoryLockProvider(_Blocking):
+class MemoryLockProvider(BlockingForm):
     """Leases in the memory of this object: for tests and for programs that are one process.
 
     It never excludes another process. ``clock`` returns the present ``datetime`` (a naive one is read
@@ -176,13 +118,14 @@ class MemoryLockProvider(_Blocking):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        self._leases = Leases(BlockingClock(), MemoryLeases(clock))
+        self._leases = Leases(BlockingClock(), MemoryLeases(clock), lines=private_lines())
+        self._holding = self._leases.holding(BlockingBackground())
 
-    def close(self, timeout: Seconds | None = None) -> None:
-        checked_wait(timeout)
+    def close(self, timeout: Seconds | None = 10) -> None:
+        drive(self._holding.close(checked_wait(timeout)))
 
 
-class AsyncMemoryLockProvider(_Asyncio):
+class AsyncMemoryLockProvider(AsyncioForm):
     """Leases in the memory of this object: for tests and for programs that are one process.
 
     It never excludes another process. ``clock`` returns the present ``datetime`` (a naive one is read
@@ -190,10 +133,13 @@ class AsyncMemoryLockProvider(_Asyncio):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        self._leases = Leases(AsyncioClock(), MemoryLeases(clock))
+        self._background = AsyncioBackground()
+        self._leases = Leases(AsyncioClock(), MemoryLeases(clock), lines=private_lines())
+        self._holding = self._leases.holding(self._background)
 
-    async def aclose(self, timeout: Seconds | None = None) -> None:
-        checked_wait(timeout)
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        await self._holding.close(checked_wait(timeout))
+        await self._background.stop()
 
 
 def _capabilities(dialect: str, table: str, schema: str | None) -> Capabilities:

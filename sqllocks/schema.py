@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table
+from sqlalchemy import DDL, BigInteger, Column, DateTime, MetaData, String, Table, event
 from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 __all__ = [
+    "POSTGRESQL_STORAGE",
     "TABLE_NAME",
     "ByteString",
     "Instant",
@@ -96,14 +97,13 @@ class Instant(TypeDecorator[datetime]):
 
 
 # Updates stay in their page (no index but the key, room in each page), and the few dead rows are
-# collected early: a lock table is small and changes all the time.
-_POSTGRESQL_STORAGE: dict[str, Any] = {
-    "fillfactor": 50,
-    "autovacuum_vacuum_scale_factor": 0.0,
-    "autovacuum_vacuum_threshold": 1000,
-    "autovacuum_analyze_scale_factor": 0.0,
-    "autovacuum_analyze_threshold": 5000,
-}
+# collected early: a lock table is small and changes all the time. A statement of its own, because
+# CREATE TABLE takes these settings from SQLAlchemy 2.1 on only.
+POSTGRESQL_STORAGE: Any = DDL(  # type: ignore[no-untyped-call]
+    "ALTER TABLE %(fullname)s SET (fillfactor = 50, "
+    "autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, "
+    "autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 5000)"
+)
 
 
 def core_locks(metadata: MetaData, *, name: str = TABLE_NAME, schema: str | None = None) -> Table:
@@ -112,7 +112,7 @@ def core_locks(metadata: MetaData, *, name: str = TABLE_NAME, schema: str | None
     A row is free while ``attempt`` is empty or ``expires_at`` is not in the future by the
     database's clock; otherwise ``owner_token`` holds it under ``fencing_token``.
     """
-    return Table(
+    table = Table(
         name,
         metadata,
         Column("lock_key", ByteString(255), primary_key=True),
@@ -125,10 +125,11 @@ def core_locks(metadata: MetaData, *, name: str = TABLE_NAME, schema: str | None
         Column("acquired_at", Instant, nullable=False),
         Column("expires_at", Instant, nullable=False),
         schema=schema,
-        postgresql_with=_POSTGRESQL_STORAGE,
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+    event.listen(table, "after_create", POSTGRESQL_STORAGE.execute_if(dialect="postgresql"))
+    return table
 
 
 metadata = MetaData()

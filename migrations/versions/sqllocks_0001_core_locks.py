@@ -29,16 +29,15 @@ def upgrade() -> None:
         sa.Column("fencing_token", sa.BigInteger, nullable=False, autoincrement=False),
         sa.Column("acquired_at", Instant, nullable=False),
         sa.Column("expires_at", Instant, nullable=False),
-        postgresql_with={
-            "fillfactor": 50,
-            "autovacuum_vacuum_scale_factor": 0.0,
-            "autovacuum_vacuum_threshold": 1000,
-            "autovacuum_analyze_scale_factor": 0.0,
-            "autovacuum_analyze_threshold": 5000,
-        },
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
     )
+    if op.get_context().dialect.name == "postgresql":
+        op.execute(
+            "ALTER TABLE core_locks SET (fillfactor = 50, "
+            "autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, "
+            "autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 5000)"
+        )
 
 
 def downgrade() -> None:

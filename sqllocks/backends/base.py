@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqllocks.dialects.base import Answer, StoredLock, Want
+from sqllocks.dialects.base import Answer, StoredLock, Verdict, Want
 
-__all__ = ["Answers", "Capabilities", "LeaseBackend", "Stored"]
+__all__ = ["Answers", "Capabilities", "LeaseBackend", "Stored", "tell_freed"]
 
 Answers = dict[str, Answer]
 Stored = dict[str, StoredLock]
@@ -32,13 +32,19 @@ class LeaseBackend(Protocol):
     """
 
     capabilities: Capabilities
+    freed: Callable[[str], None]
+    """Called with each key that a release or break of this backend has freed."""
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
         """Grant each key that is free; ``REFUSED`` carries the present holder's token and expiry."""
         ...
 
-    async def renew(self, wants: Sequence[Want]) -> Answers:
-        """Set the expiry of each lease that its owner still holds."""
+    async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
+        """Set the expiry of each lease that its owner still holds.
+
+        Without ``values``, answers need not carry token and expiry. With ``revive`` an expired lease
+        that nobody has taken counts as held: for one that a guarded transaction kept past its ttl.
+        """
         ...
 
     async def release(self, wants: Sequence[Want]) -> Answers:
@@ -53,10 +59,26 @@ class LeaseBackend(Protocol):
         """Return the rows that exist; writes nothing."""
         ...
 
+    async def lockers(self, key: str) -> Sequence[str]:
+        """Name the sessions that have a key's row locked, for people, as far as the server tells."""
+        ...
+
     async def list(self, prefix: str) -> Sequence[StoredLock]:
         """Return the rows whose key starts with ``prefix``, sorted by key."""
+        ...
+
+    async def purge(self, prefix: str, idle: int) -> int:
+        """Remove some rows that were free for ``idle`` microseconds; return how many."""
         ...
 
     async def create_table(self) -> None:
         """Create what is missing; harmless when it exists, and from several processes at once."""
         ...
+
+
+def tell_freed(answers: Answers, freed: Callable[[str], None]) -> Answers:
+    """Tell of each key that a release or break has freed; return the answers."""
+    for key, answer in answers.items():
+        if answer.verdict is Verdict.DONE:
+            freed(key)
+    return answers

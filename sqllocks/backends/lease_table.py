@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqllocks.backends.base import Answers, Capabilities, Stored
+from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
-from sqllocks.dialects.base import Answer, Result, Statement, StoredLock, Verdict, Want
+from sqllocks.dialects.base import Answer, Statement, StoredLock, Verdict, Want
 
 __all__ = ["LeaseTable"]
+
+Applies = Callable[[Want, StoredLock], bool]
 
 
 class LeaseTable:
@@ -17,9 +19,10 @@ class LeaseTable:
     def __init__(self, sessions: Sessions, capabilities: Capabilities) -> None:
         self._sessions = sessions
         self.capabilities = capabilities
+        self.freed: Callable[[str], None] = lambda _: None
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
-        async with self._sessions.session() as session:
+        async def work(session: Session) -> Answers:
             sql = session.sql
             result = await session.query(sql.claim, sql.batch(wants))
             answers = sql.told(result, wants)
@@ -31,65 +34,123 @@ class LeaseTable:
                 answers |= await _read_back(session, missing, _judge_claim)
             return answers
 
-    async def renew(self, wants: Sequence[Want]) -> Answers:
-        async with self._sessions.session() as session:
-            return await _change(session, session.sql.renew, wants, _is_own, needs_values=True)
+        return await self._sessions.use(work)
+
+    async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
+        async def work(session: Session) -> Answers:
+            return await _change(
+                session,
+                session.sql.revive if revive else session.sql.renew,
+                wants,
+                _was_own if revive else _is_own,
+                values=values,
+            )
+
+        return await self._sessions.use(work)
 
     async def release(self, wants: Sequence[Want]) -> Answers:
-        async with self._sessions.session() as session:
+        async def work(session: Session) -> Answers:
             return await _change(session, session.sql.release, wants, _is_own)
 
+        answers = await self._sessions.use(work)
+        return tell_freed(answers, self.freed)
+
     async def break_(self, wants: Sequence[Want]) -> Answers:
-        async with self._sessions.session() as session:
-            return await _change(session, session.sql.break_, wants, lambda _, row: row.held)
+        async def work(session: Session) -> Answers:
+            return await _change(session, session.sql.break_, wants, _is_held)
+
+        answers = await self._sessions.use(work)
+        return tell_freed(answers, self.freed)
 
     async def read(self, keys: Sequence[str]) -> Stored:
-        async with self._sessions.session() as session:
+        async def work(session: Session) -> Stored:
             return await _read(session, keys)
 
+        return await self._sessions.use(work)
+
+    async def lockers(self, key: str) -> Sequence[str]:
+        async def work(session: Session) -> Sequence[str]:
+            sql = session.sql
+            if sql.lockers is None:
+                return []
+            return [sql.locker(row) for row in (await session.query(sql.lockers, {"key": key})).rows]
+
+        return await self._sessions.use(work)
+
     async def list(self, prefix: str) -> Sequence[StoredLock]:
-        async with self._sessions.session() as session:
+        async def work(session: Session) -> Sequence[StoredLock]:
             sql = session.sql
             result = await session.query(sql.list, {"prefix": prefix, "length": len(prefix)})
             return [sql.stored(row) for row in result.rows]
 
+        return await self._sessions.use(work)
+
+    async def purge(self, prefix: str, idle: int) -> int:
+        async def work(session: Session) -> int:
+            sql = session.sql
+            found = await session.query(sql.stale, {"prefix": prefix, "length": len(prefix), "idle": idle})
+            if not found.rows:
+                return 0
+            keys = [row[0] for row in found.rows]
+            removed = await session.query(sql.remove, {**sql.keys(keys), "idle": idle})
+            return len(removed.rows) if sql.remove.rows else removed.count
+
+        return await self._sessions.use(work)
+
     async def create_table(self) -> None:
-        async with self._sessions.session() as session:
-            await session.query(session.sql.create, {})
+        async def work(session: Session) -> None:
+            for statement in session.sql.creates:
+                await session.query(statement, {})
             # an existing table of the same name need not be the library's
             await _read(session, ["?"])
 
+        await self._sessions.use(work)
+
 
 async def _change(
-    session: Session,
-    statement: Statement,
-    wants: Sequence[Want],
-    applies: Callable[[Want, StoredLock], bool],
-    *,
-    needs_values: bool = False,
+    session: Session, statement: Statement, wants: Sequence[Want], applies: Applies, *, values: bool = False
 ) -> Answers:
     sql = session.sql
-    result = await session.query(statement, sql.batch(wants))
-    answers = sql.told(result, wants)
+    if sql.counts:
+        return await _change_counted(session, statement, wants, applies, values=values)
+    answers = sql.told(await session.query(statement, sql.batch(wants)), wants)
     left = [want for want in wants if want.key not in answers]
-    if not left:
-        return answers
-    if not sql.counts:
-        return answers | await _read_back(session, left, _judge_change(applies, changed=False))
-    changed = _changed_rows(result)
-    if changed == len(left) and not needs_values:
-        return answers | {want.key: Answer(Verdict.DONE) for want in left}
-    if changed in (0, len(left)):
-        return answers | await _read_back(session, left, _judge_change(applies, changed=changed > 0))
-    # a count does not tell which were done: let each answer for itself
-    for want in left:
-        answers |= await _change(session, statement, [want], applies, needs_values=needs_values)
-    return answers
+    return answers | await _read_back(session, left, _judge_change(applies, Verdict.SKIPPED, Verdict.REFUSED))
 
 
-def _changed_rows(result: Result) -> int:
-    """MySQL counts 2 for each row that ON DUPLICATE KEY UPDATE changed."""
-    return result.count // 2
+async def _change_counted(
+    session: Session, statement: Statement, wants: Sequence[Want], applies: Applies, *, values: bool
+) -> Answers:
+    """Change rows where the server counts them but does not name them (MySQL)."""
+    sql = session.sql
+    repeatable = statement in (sql.renew, sql.revive)
+    answers: Answers = {}
+    if len(wants) > 1 and not repeatable:
+        # afterwards, a row freed now looks like one that was freed before
+        judge = _judge_change(applies, Verdict.MISSING, Verdict.REFUSED)
+        before = await _read_back(session, wants, judge)
+        answers = {key: answer for key, answer in before.items() if answer.verdict is Verdict.REFUSED}
+        wants = [want for want in wants if want.key not in answers]
+        if not wants:
+            return answers
+    result = await session.query(statement, sql.batch(wants))
+    changed = result.count // 2  # ON DUPLICATE KEY UPDATE counts 2 for each row that it changed
+    if changed == len(wants) and not values:
+        return answers | {want.key: Answer(Verdict.DONE) for want in wants}
+    if not repeatable:
+        judge = _judge_change(applies, Verdict.SKIPPED, Verdict.DONE if len(wants) > 1 else Verdict.REFUSED)
+        return answers | await _read_back(session, wants, judge)
+    judge = _judge_change(applies, Verdict.DONE, Verdict.REFUSED)
+    after = await _read_back(session, wants, judge)
+    open_ = [want for want in wants if after[want.key].verdict is Verdict.DONE]
+    if changed == len(open_):
+        return after
+    if len(wants) == 1:
+        return after | {want.key: Answer(Verdict.SKIPPED) for want in open_}
+    # some were skipped, and the count does not tell which: let each answer for itself
+    for want in open_:
+        after |= await _change_counted(session, statement, [want], applies, values=values)
+    return after
 
 
 async def _read(session: Session, keys: Sequence[str]) -> Stored:
@@ -121,15 +182,19 @@ def _judge_claim(want: Want, row: StoredLock | None) -> Verdict:
 
 
 def _judge_change(
-    applies: Callable[[Want, StoredLock], bool], *, changed: bool
+    applies: Applies, still: Verdict, otherwise: Verdict
 ) -> Callable[[Want, StoredLock | None], Verdict]:
-    def judge(want: Want, row: StoredLock | None) -> Verdict:
-        if row is None or not applies(want, row):
-            return Verdict.REFUSED
-        return Verdict.DONE if changed else Verdict.SKIPPED
+    """Judge a row by whether the change would (``still``) apply to it."""
+    return lambda want, row: still if row is not None and applies(want, row) else otherwise
 
-    return judge
+
+def _is_held(want: Want, row: StoredLock) -> bool:
+    return row.held and want.attempt in ("", row.attempt)
 
 
 def _is_own(want: Want, row: StoredLock) -> bool:
-    return row.owner == want.owner and want.attempt in ("", row.attempt) and row.held
+    return _was_own(want, row) and row.held
+
+
+def _was_own(want: Want, row: StoredLock) -> bool:
+    return row.owner == want.owner and row.attempt != "" and want.attempt in ("", row.attempt)

@@ -6,13 +6,12 @@ really awaits, and a stepping port lets tests choose what happens at each step.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar
 
 from sqllocks.dialects.base import LeaseDialect, Parameters, Result, Statement
 
-__all__ = ["IO", "Clock", "Session", "Sessions"]
+__all__ = ["IO", "Alarm", "Background", "Clock", "Event", "Session", "Sessions", "Wakeups", "Watch"]
 
 T = TypeVar("T")
 
@@ -33,8 +32,77 @@ class Session(Protocol):
 class Sessions(Protocol):
     """Where a backend borrows its sessions."""
 
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """Borrow a session; one that failed or was interrupted is thrown away afterwards."""
+    async def use(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+        """Do ``work`` on a borrowed session; one that failed or was interrupted is thrown away.
+
+        A call and not a context manager: an interruption can strike between the end of
+        ``__aenter__`` and the body, where nothing gives the session back.
+        """
+        ...
+
+
+class Alarm(Protocol):
+    """Something that rings later."""
+
+    def cancel(self) -> None:
+        """Do not ring any more."""
+        ...
+
+
+class Background(Protocol):
+    """Where one activity of a provider runs beside its callers: a task, or a daemon thread."""
+
+    linger: float
+    """Seconds to stay around with nothing to do, because starting again costs something."""
+
+    def ensure(self, run: Callable[[], Coroutine[Any, Any, None]], busy: Callable[[], bool]) -> None:
+        """See to it that ``run`` runs, now or again, until it returns and is not ``busy``."""
+        ...
+
+    def wake(self) -> None:
+        """End a pause early."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the time is over or somebody wakes it."""
+        ...
+
+
+class Event(Protocol):
+    """What one waiter sleeps on."""
+
+    @property
+    def home(self) -> Hashable:
+        """The event loop that its waiter belongs to; the same for all threads."""
+        ...
+
+    def set(self) -> None:
+        """Wake the waiter, now or when it is about to sleep; from any thread."""
+        ...
+
+    async def wait(self, seconds: float) -> bool:
+        """Sleep until it is set or the time is over; take the flag back and return whether it was set."""
+        ...
+
+
+class Watch(Protocol):
+    """A request to be told of the releases of one key."""
+
+    @property
+    def active(self) -> bool:
+        """Whether every release from now on is certain to be told, or the loss of this certainty is."""
+        ...
+
+    def close(self) -> None:
+        """Want to know no more."""
+        ...
+
+
+class Wakeups(Protocol):
+    """Tells of releases by other processes, where the server can."""
+
+    def watch(self, key: str, alarm: Callable[[], None]) -> Watch:
+        """Have ``alarm`` called, in any thread, when a key may have become free; never waits."""
         ...
 
 
@@ -47,6 +115,14 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait; the caller may be cancelled here."""
+        ...
+
+    def event(self) -> Event:
+        """Return a new event for the present caller."""
+        ...
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Alarm:
+        """Call ``ring`` once after that time, also while a statement hangs, unless cancelled before."""
         ...
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T | None:

@@ -1,10 +1,14 @@
-"""Claiming a key: what counts as held, and what is given back."""
+"""Claiming keys: what counts as held, and what is given back."""
 
 from __future__ import annotations
 
-from sqllocks.backends.base import LeaseBackend
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from sqllocks.backends.base import Answers, LeaseBackend, Stored
 from sqllocks.backends.port import Clock
-from sqllocks.core.insist import Patience, insist
+from sqllocks.core.insist import Patience, insist, persist
 from sqllocks.core.naming import Names
 from sqllocks.core.releasing import Releases
 from sqllocks.dialects.base import Answer, Fault, FaultKind, StoredLock, Verdict, Want
@@ -12,11 +16,26 @@ from sqllocks.errors import LockError
 from sqllocks.model import LockHandle
 from sqllocks.policy import BUSY_PATIENCE, SINGLE_WRITER_PATIENCE
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "Grant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The answer to a claim that was first sent at ``sent`` by the local clock."""
+
+    want: Want
+    handle: LockHandle
+    sent: float
+    busy: bool = False
+    """Somebody else holds this very key (of several that were asked for together)."""
+
+    @property
+    def acquired(self) -> bool:
+        return self.handle.acquired
 
 
 class Claims:
-    """Ask for a key once; a claim that is interrupted leaves nothing behind."""
+    """Ask for keys once, all or none; a claim that is interrupted leaves nothing behind."""
 
     def __init__(self, clock: Clock, backend: LeaseBackend, names: Names, releases: Releases) -> None:
         self._clock = clock
@@ -26,40 +45,86 @@ class Claims:
         single_writer = backend.capabilities.single_writer
         self._patience = SINGLE_WRITER_PATIENCE if single_writer else BUSY_PATIENCE
 
-    async def claim(self, want: Want) -> LockHandle:
-        """Return a true handle, or a false one with the present holder's token and expiry."""
+    async def claim(self, want: Want, *, insistent: bool = True) -> Grant:
+        """Return a granted lease, or the present holder's token and expiry."""
+        return (await self.claim_all([want], insistent=insistent))[0]
+
+    async def claim_all(self, wants: Sequence[Want], *, insistent: bool = True) -> list[Grant]:
+        """Return a grant for each key, or one that is not acquired for each.
+
+        A locked row is asked again for a while, unless the caller comes back by itself.
+        """
+        sent = self._clock.now()
         try:
-            answers = await insist(Patience(self._clock, self._patience), self._backend.claim, [want])
+            return await self._claim_all(wants, sent, insistent=insistent)
         except (GeneratorExit, LockError):
             raise
-        except Fault as fault:
-            if fault.sent and fault.kind in (FaultKind.GONE, FaultKind.OTHER):
-                await self._releases.give_back(want)
-            return await self._after_fault(want, fault)
         except BaseException:
-            await self._releases.give_back(want)
+            await self._undo(wants)
             raise
-        return self._handle(want, answers[want.key])
 
-    def _handle(self, want: Want, answer: Answer) -> LockHandle:
-        if answer.expires_at is None:
-            # the row appears to exist for inserts but not for reads: somebody inserted it and is not done
-            fault = Fault(FaultKind.CONFLICT, "the row of the key is being inserted by an open transaction")
-            raise self._names.error(fault, "acquire", want.key)
-        # a row that was locked by an open transaction all the time is pinned: held
-        acquired = answer.verdict is Verdict.DONE
+    async def _claim_all(self, wants: Sequence[Want], sent: float, *, insistent: bool) -> list[Grant]:
+        patience = Patience(self._clock, self._patience)
+        try:
+            if insistent:
+                answers = await insist(patience, self._backend.claim, wants)
+            else:
+                answers = await persist(patience, lambda: self._backend.claim(wants))
+        except Fault as fault:
+            answers = await self._after_fault(wants, fault, doubt=patience.doubt)
+        won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
+        acquired = len(won) == len(wants)
+        if not acquired:
+            if won:
+                await self._undo(won)
+            self._refuse_unknown(wants, answers)
+        return [
+            Grant(want, self._handle(want, answers[want.key], acquired), sent, busy=want not in won)
+            for want in wants
+        ]
+
+    async def _undo(self, wants: Sequence[Want]) -> None:
+        # a release reads its ttl as a minimum hold
+        await self._releases.give_back(*(replace(want, ttl=0) for want in wants))
+
+    def _handle(self, want: Want, answer: Answer, acquired: bool) -> LockHandle:
+        assert answer.expires_at is not None
         return LockHandle(acquired, self._names.outer(want.key), want.owner, answer.expires_at, answer.token)
 
-    async def _after_fault(self, want: Want, fault: Fault) -> LockHandle:
-        """Say "held" where a look shows an unexpired lease; unknown is never reported as busy."""
-        if fault.kind is FaultKind.CONFLICT:
-            row = await self._look(want.key)
-            if row is not None and row.held:
-                return self._handle(want, Answer(Verdict.REFUSED, row.token, row.expires_at))
-        raise self._names.error(fault, "acquire", want.key) from fault.__cause__
+    def _refuse_unknown(self, wants: Sequence[Want], answers: Answers) -> None:
+        """Tell a pinned row (locked by an open transaction all the time: held) from a row not seen."""
+        for want in wants:
+            if answers[want.key].expires_at is None:
+                # it exists for inserts but not for reads: somebody is about to insert it
+                text = "the row of the key is being inserted by an open transaction"
+                raise self._names.error(Fault(FaultKind.CONFLICT, text), "acquire", want.key)
 
-    async def _look(self, key: str) -> StoredLock | None:
-        try:
-            return (await self._backend.read([key])).get(key)
-        except Fault:
-            return None
+    async def _after_fault(self, wants: Sequence[Want], fault: Fault, *, doubt: bool) -> Answers:
+        """Settle by a look what a conflict left open; unknown is never reported as busy."""
+        rows: Stored | None = None
+        if fault.kind is FaultKind.CONFLICT:
+            with suppress(Fault):
+                rows = await self._backend.read([want.key for want in wants])
+        if rows is not None and len(rows) == len(wants):
+            # an earlier statement, or an earlier try, may have been carried out
+            answers = {want.key: _seen(want, rows[want.key]) for want in wants}
+            verdicts = [answer.verdict for answer in answers.values()]
+            if Verdict.REFUSED in verdicts or Verdict.SKIPPED not in verdicts:
+                return answers
+        if doubt or (fault.kind is FaultKind.CONFLICT and _may_hold(wants, rows)):
+            await self._undo(wants)
+        raise self._names.error(fault, "acquire", wants[0].key) from fault.__cause__
+
+
+def _seen(want: Want, row: StoredLock) -> Answer:
+    verdict = Verdict.REFUSED if row.held else Verdict.SKIPPED
+    if row.held and row.attempt == want.attempt:
+        verdict = Verdict.DONE
+    return Answer(verdict, row.token, row.expires_at)
+
+
+def _may_hold(wants: Sequence[Want], rows: Stored | None) -> bool:
+    """Tell whether a part of a claim that ended in a conflict may have been carried out."""
+    if rows is None:
+        return True
+    return any((row := rows.get(want.key)) is not None and row.attempt == want.attempt for want in wants)

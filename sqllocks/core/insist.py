@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 # a kept session may have ended while nobody looked, or lead to a server that was demoted since
 _NEEDS_A_FRESH_SESSION = (FaultKind.GONE, FaultKind.READ_ONLY)
+_MAY_HAVE_BEEN_CARRIED_OUT = (FaultKind.GONE, FaultKind.OTHER)
 _OPEN = (Verdict.SKIPPED, Verdict.MISSING)
 
 
@@ -26,7 +27,10 @@ class Patience:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._deadline = clock.now() + seconds
+        self.renewed = False
+        """Whether a fresh session was tried."""
         self.doubt = False
+        """Whether a statement may have been carried out without an answer."""
 
     @property
     def over(self) -> bool:
@@ -48,10 +52,12 @@ async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
         try:
             return await send()
         except Fault as fault:
+            if fault.sent and fault.kind in _MAY_HAVE_BEEN_CARRIED_OUT:
+                patience.doubt = True
             if fault.kind is FaultKind.CONFLICT and not patience.over:
                 await patience.pause()
-            elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not patience.doubt:
-                patience.doubt = True
+            elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not patience.renewed:
+                patience.renewed = True
             else:
                 raise
 

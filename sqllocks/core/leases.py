@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, cast
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar, cast
 
 from sqllocks.backends.base import LeaseBackend
-from sqllocks.backends.port import Clock
-from sqllocks.core.claiming import Claims
+from sqllocks.backends.port import Background, Clock, Wakeups
+from sqllocks.core.claiming import Claims, Grant
 from sqllocks.core.faults import as_error
+from sqllocks.core.holding import Holding
 from sqllocks.core.insist import Patience, persist
+from sqllocks.core.keeping import Keeper
+from sqllocks.core.lines import Lines
 from sqllocks.core.naming import Names
 from sqllocks.core.releasing import Releases
 from sqllocks.core.waiting import Waiting
 from sqllocks.dialects.base import Fault, StoredLock, Want
-from sqllocks.errors import LockNotAcquired
+from sqllocks.errors import BackendUnavailable, LockNotAcquired
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import (
+    PURGE_SLICE,
     RELEASE_PATIENCE,
+    checked_idle,
     checked_owner,
     checked_prefix,
     checked_ttl,
@@ -28,50 +34,149 @@ from sqllocks.policy import (
 __all__ = ["Leases"]
 
 
+T = TypeVar("T")
+
+LONGEST_RETRY = 600_000_000
+"""Microseconds for which a release without a known ttl is tried further."""
+
+
 class Leases:
     """Acquire, release, extend and look at leases; the facades run these coroutines."""
 
     def __init__(
-        self, clock: Clock, backend: LeaseBackend, *, namespace: str = "", holder: str | None = None
+        self,
+        clock: Clock,
+        backend: LeaseBackend,
+        *,
+        namespace: str = "",
+        holder: str | None = None,
+        lines: Lines | None = None,
+        wakeups: Wakeups | None = None,
     ) -> None:
         self._clock = clock
         self._backend = backend
         self.names = Names(backend.capabilities, namespace=namespace, holder=holder)
         self.releases = Releases(clock, backend, self.names)
         self.claims = Claims(clock, backend, self.names, self.releases)
-        self._waiting = Waiting(clock, self.claims, self.names, self.one)
+        lines = lines or Lines()
+        backend.freed = lines.freed
+        self._waiting = Waiting(clock, backend, self.claims, self.names, lines, wakeups=wakeups)
+
+    _keeper: Keeper | None = None
+
+    def holding(self, background: Background) -> Holding:
+        """Return what keeps leases, from an activity of its own."""
+        keeper = self._keeper = Keeper(self._clock, self._backend, self.names, background)
+        return Holding(self._clock, keeper, self.releases, self.names)
 
     async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
-        return await self.claims.claim(self.names.want(lock_key, ttl, owner_token))
+        return (await self.claims.claim(self._new(lock_key, ttl, owner_token))).handle
+
+    def _new(self, lock_key: str, ttl: Seconds, owner_token: str | None) -> Want:
+        want = self.names.want(lock_key, ttl, owner_token)
+        if self._keeper is not None and owner_token is not None:
+            self._keeper.release_no_more(want.key, want.owner)
+        return want
 
     async def require_acquire(
         self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None, wait: Seconds | None = 0
     ) -> LockHandle:
         longest = checked_wait(wait)
-        return await self.require(self.names.want(lock_key, ttl, owner_token), longest)
+        return (await self.grant(self._new(lock_key, ttl, owner_token), longest)).handle
 
-    async def require(self, want: Want, longest: float | None) -> LockHandle:
+    async def grant(self, want: Want, longest: float | None) -> Grant:
         """Take a lease or raise, waiting up to ``longest`` seconds."""
         if longest != 0:
             return await self._waiting.wait_for(want, longest)
-        handle = await self.claims.claim(want)
-        if handle.acquired:
-            return handle
-        raise LockNotAcquired(
-            f"lock {handle.lock_key!r} is held by somebody else until {handle.expires_at.isoformat()}",
-            details={"lock_key": handle.lock_key},
-        )
+        grant = await self.claims.claim(want)
+        if not grant.acquired:
+            raise _busy(grant.handle)
+        return grant
+
+    async def acquire_many(
+        self, lock_keys: Iterable[str], *, ttl: Seconds, owner_token: str | None = None
+    ) -> list[LockHandle]:
+        wants = self.names.wants(lock_keys, ttl, owner_token)
+        return [grant.handle for grant in await self.claims.claim_all(wants)]
+
+    async def grant_many(self, wants: Sequence[Want], longest: float | None) -> list[Grant]:
+        """Take all leases or none, or raise; a waiter for several keys holds none of them meanwhile."""
+        started = self._clock.now()
+        first: Grant | None = None
+        while True:
+            rest = [want for want in wants if first is None or want.key != first.want.key]
+            grants = await self._rest(rest, first)
+            if all(grant.acquired for grant in grants):
+                everything = [*grants, first] if first else grants
+                return sorted(everything, key=lambda grant: grant.want.key)
+            busy = next(grant for grant in grants if grant.busy)
+            left = None if longest is None else started + longest - self._clock.now()
+            if longest == 0:
+                raise _busy(busy.handle)
+            # stand in the line of one of the busy keys, then try for the others again
+            first = await self._waiting.wait_for(
+                _again(busy.want), max(left, 0.0) if left is not None else None
+            )
+            wants = [first.want if want.key == first.want.key else _again(want) for want in wants]
+
+    async def _rest(self, rest: Sequence[Want], first: Grant | None) -> list[Grant]:
+        """Claim the rest; where that fails, the first is given back as well."""
+        grants: list[Grant] = []
+        try:
+            grants = await self.claims.claim_all(rest) if rest else []
+            return grants
+        finally:
+            if first is not None and not (len(grants) == len(rest) and all(g.acquired for g in grants)):
+                await self.releases.give_back(replace(first.want, ttl=0))
+
+    async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
+        owner = checked_owner(owner_token)
+        wants = [Want(key, owner) for key in self.names.inner_all(lock_keys)]
+        return await self._or_later(wants, self.releases.release_all(wants))
+
+    async def _or_later(self, wants: Sequence[Want], release: Awaitable[T]) -> T:
+        """Let the keeper go on trying what could not be settled."""
+        try:
+            return await release
+        except BackendUnavailable:
+            for want in wants:
+                await self._release_later(want)
+            raise
+
+    async def _release_later(self, want: Want) -> None:
+        if self._keeper is None:
+            return
+        try:
+            row = (await self._backend.read([want.key])).get(want.key)
+        except Fault:
+            # whose grant it will be by then is unknown; a new claim of this owner cancels it
+            self._keeper.release_later(want, LONGEST_RETRY)
+            return
+        if row is not None and row.owner == want.owner and row.held:
+            self._keeper.release_later(replace(want, attempt=row.attempt), LONGEST_RETRY)
+
+    async def extend_many(
+        self, lock_keys: Iterable[str], *, owner_token: str, ttl: Seconds
+    ) -> list[LockHandle | None]:
+        owner, microseconds = checked_owner(owner_token), checked_ttl(ttl)
+        keys = self.names.inner_all(lock_keys)
+        return await self.releases.extend_all([Want(key, owner, ttl=microseconds) for key in keys])
 
     async def release(self, lock_key: str, *, owner_token: str) -> bool:
-        return await self.releases.release(Want(self.names.inner(lock_key), checked_owner(owner_token)))
+        want = Want(self.names.inner(lock_key), checked_owner(owner_token))
+        return await self._or_later([want], self.releases.release(want))
 
     async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token), ttl=checked_ttl(ttl))
         return await self.releases.extend(want)
 
     async def break_lock(self, lock_key: str) -> bool:
-        # a new owner token: the former holder's release must not look like a success
-        return await self.releases.break_(Want(self.names.inner(lock_key), fresh_token()))
+        row = await self.one(self.names.inner(lock_key), "break")
+        if row is None or not row.held:
+            return False
+        # the grant that was seen, not one that began meanwhile; under a new owner token, so that the
+        # former holder's release does not look like a success
+        return await self.releases.break_(Want(row.key, fresh_token(), row.attempt))
 
     async def locked(self, lock_key: str) -> bool:
         row = await self.one(self.names.inner(lock_key), "look at")
@@ -88,6 +193,20 @@ class Leases:
         except Fault as fault:
             raise as_error(fault, "list locks", self._backend.capabilities) from fault.__cause__
         return [self._info(row) for row in rows]
+
+    async def purge(self, *, idle: Seconds) -> int:
+        span = checked_idle(idle)
+        removed = 0
+        try:
+            while True:
+                found = await persist(
+                    self._patience(), lambda: self._backend.purge(self.names.namespace, span)
+                )
+                removed += found
+                if found < PURGE_SLICE:
+                    return removed
+        except Fault as fault:
+            raise as_error(fault, "purge free keys", self._backend.capabilities) from fault.__cause__
 
     async def create_table(self) -> None:
         try:
@@ -110,3 +229,15 @@ class Leases:
         kind = cast("Literal['lease', 'session']", row.kind)
         key = self.names.outer(row.key)
         return LockInfo(key, kind, row.holder, row.held, row.token, row.acquired_at, row.expires_at)
+
+
+def _again(want: Want) -> Want:
+    """The same claim once more: another attempt, so that it is not taken for the one given back."""
+    return replace(want, attempt=fresh_token())
+
+
+def _busy(handle: LockHandle) -> LockNotAcquired:
+    return LockNotAcquired(
+        f"lock {handle.lock_key!r} is held by somebody else until {handle.expires_at.isoformat()}",
+        details={"lock_key": handle.lock_key},
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqllocks.backends.base import Capabilities
 from sqllocks.core.faults import as_error
 from sqllocks.dialects.base import Fault, FaultKind, Want
-from sqllocks.errors import BackendUnavailable, LockError
+from sqllocks.errors import BackendUnavailable, LockError, LockValidationError
 from sqllocks.model import Seconds
 from sqllocks.naming import default_holder
 from sqllocks.policy import (
@@ -31,6 +33,22 @@ class Names:
     def inner(self, lock_key: str) -> str:
         """Return the key as rows have it; raises ``LockValidationError``."""
         return checked_key(lock_key, namespace=self.namespace)
+
+    def inner_all(self, lock_keys: Iterable[str]) -> list[str]:
+        """Return several keys as rows have them, sorted and each once; raises ``LockValidationError``."""
+        if isinstance(lock_keys, str):
+            raise LockValidationError(
+                "lock_keys must be several keys, not one text; pass a list", details={"argument": "lock_keys"}
+            )
+        keys = sorted({self.inner(key) for key in lock_keys})
+        if not keys:
+            raise LockValidationError("lock_keys must not be empty", details={"argument": "lock_keys"})
+        return keys
+
+    def wants(self, lock_keys: Iterable[str], ttl: Seconds, owner_token: str | None) -> list[Want]:
+        """Return new claims under one owner token, sorted by key."""
+        owner = fresh_token() if owner_token is None else owner_token
+        return [self.want(self.outer(key), ttl, owner) for key in self.inner_all(lock_keys)]
 
     def outer(self, key: str) -> str:
         """Return a row's key as callers know it."""

@@ -9,7 +9,7 @@ from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Clock
 from sqllocks.core.insist import Patience, insist, persist
 from sqllocks.core.naming import Names
-from sqllocks.dialects.base import Answer, Fault, Verdict, Want
+from sqllocks.dialects.base import Answer, Fault, StoredLock, Verdict, Want
 from sqllocks.errors import BackendUnavailable, LockError
 from sqllocks.model import LockHandle
 from sqllocks.policy import RELEASE_PATIENCE
@@ -31,30 +31,48 @@ class Releases:
 
     async def release(self, want: Want) -> bool:
         """Free the key; ``False`` where this owner does not hold it. Carried on when interrupted."""
+        return (await self.release_all([want]))[0]
+
+    async def release_all(self, wants: Sequence[Want]) -> list[bool]:
+        """The same for several keys in one statement; what one of them meets does not keep the others."""
+        patience = Patience(self._clock, RELEASE_PATIENCE)
         try:
-            return await self._release(want)
+            answers = await self._settled_all(patience, self._backend.release, wants, "release")
+            done = {want.key for want in wants if answers[want.key].verdict is Verdict.DONE}
+            if patience.doubt:
+                done |= await self._carried_out(patience, [want for want in wants if want.key not in done])
         except (GeneratorExit, LockError):
             raise
         except BaseException:
-            await self.give_back(want)
+            await self.give_back(*wants)
             raise
+        return [want.key in done for want in wants]
 
-    async def _release(self, want: Want) -> bool:
+    async def _carried_out(
+        self, patience: Patience, wants: Sequence[Want], doing: str = "release"
+    ) -> set[str]:
+        """Return the keys whose change was carried out although its answer was lost, by their rows."""
+        if not wants:
+            return set()
+        try:
+            rows = await persist(patience, lambda: self._backend.read([want.key for want in wants]))
+        except Fault as fault:
+            raise self._names.unsettled(fault, doing, wants[0].key) from fault.__cause__
+        return {want.key for want in wants if (row := rows.get(want.key)) and _freed_by(want, row)}
+
+    async def extend_all(self, wants: Sequence[Want]) -> list[LockHandle | None]:
+        """Set the expiry of several leases in one statement."""
         patience = Patience(self._clock, RELEASE_PATIENCE)
-        answer = await self._settled(patience, self._backend.release, want, "release")
-        if answer.verdict is Verdict.REFUSED and patience.doubt:
-            # the first answer was lost: the row tells whether that release was carried out
-            try:
-                row = (await persist(patience, lambda: self._backend.read([want.key]))).get(want.key)
-            except Fault as fault:
-                raise self._names.unsettled(fault, "release", want.key) from fault.__cause__
-            return row is not None and row.owner == want.owner and row.attempt == ""
-        return answer.verdict is Verdict.DONE
+        answers = await self._settled_all(patience, self._backend.renew, wants, "extend")
+        return [self._extended(want, answers[want.key]) for want in wants]
 
     async def extend(self, want: Want) -> LockHandle | None:
         """Set the expiry to now + ttl; ``None`` where this owner does not hold the key."""
         patience = Patience(self._clock, RELEASE_PATIENCE)
         answer = await self._settled(patience, self._backend.renew, want, "extend")
+        return self._extended(want, answer)
+
+    def _extended(self, want: Want, answer: Answer) -> LockHandle | None:
         if answer.verdict is not Verdict.DONE or answer.expires_at is None:
             return None
         return LockHandle(True, self._names.outer(want.key), want.owner, answer.expires_at, answer.token)
@@ -63,30 +81,51 @@ class Releases:
         """Free the key whoever holds it; ``False`` where nobody did."""
         patience = Patience(self._clock, RELEASE_PATIENCE)
         answer = await self._settled(patience, self._backend.break_, want, "break")
-        return answer.verdict is Verdict.DONE
+        if answer.verdict is Verdict.DONE or not patience.doubt:
+            return answer.verdict is Verdict.DONE
+        return bool(await self._carried_out(patience, [want], "break"))
 
-    async def give_back(self, want: Want) -> None:
-        """Undo a grant that may have happened, whatever is interrupted; its ttl is the last net."""
+    async def give_back(self, *wants: Want) -> None:
+        """Undo grants that may have happened, whatever is interrupted; the ttl is the last net."""
 
         async def undo() -> None:
             try:
-                await insist(Patience(self._clock, RELEASE_PATIENCE), self._backend.release, [want])
+                patience = Patience(self._clock, RELEASE_PATIENCE)
+                answers = await insist(patience, self._backend.release, list(wants))
             except Fault as fault:
-                key = self._names.outer(want.key)
-                logger.warning("lock %r may stay taken until its ttl is over: %s", key, fault.message)
+                left, why = list(wants), fault.message
+            else:
+                left = [want for want in wants if answers[want.key].verdict is Verdict.SKIPPED]
+                why = "an open transaction has its row locked"
+            if left:
+                keys = ", ".join(repr(self._names.outer(want.key)) for want in left)
+                logger.warning("lock %s may stay taken until its ttl is over: %s", keys, why)
 
         await self._clock.shielded(undo())
 
     async def _settled(self, patience: Patience, send: Send, want: Want, doing: str) -> Answer:
+        return (await self._settled_all(patience, send, [want], doing))[want.key]
+
+    async def _settled_all(
+        self, patience: Patience, send: Send, wants: Sequence[Want], doing: str
+    ) -> Answers:
         try:
-            answer = (await insist(patience, send, [want]))[want.key]
+            answers = await insist(patience, send, wants)
         except Fault as fault:
-            raise self._names.unsettled(fault, doing, want.key) from fault.__cause__
-        if answer.verdict is Verdict.SKIPPED:
-            outer = self._names.outer(want.key)
-            raise BackendUnavailable(
-                f"could not {doing} {outer!r}: an open transaction has had its row locked for "
-                f"{RELEASE_PATIENCE:g} s. End that transaction, or let the ttl run out.",
-                details={"lock_key": outer, "outcome": "pending"},
-            )
-        return answer
+            raise self._names.unsettled(fault, doing, wants[0].key) from fault.__cause__
+        for key, answer in answers.items():
+            if answer.verdict is Verdict.SKIPPED:
+                outer = self._names.outer(key)
+                raise BackendUnavailable(
+                    f"could not {doing} {outer!r}: an open transaction has had its row locked for "
+                    f"{RELEASE_PATIENCE:g} s. End that transaction, or let the ttl run out.",
+                    details={"lock_key": outer, "outcome": "pending"},
+                )
+        return answers
+
+
+def _freed_by(want: Want, row: StoredLock) -> bool:
+    if row.attempt == "":
+        return row.owner == want.owner
+    # a minimum hold is nobody's, but tells whose it was
+    return want.attempt != "" and row.owner == f"released:{want.attempt}"

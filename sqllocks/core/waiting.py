@@ -1,74 +1,177 @@
-"""Waiting for a key: look, then try, with pauses in between."""
+"""Waiting for a key: stand in line, and at its head look, then try, with pauses in between."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Awaitable, Callable
+import copy
+from dataclasses import replace
 
-from sqllocks.backends.port import Clock
-from sqllocks.core.claiming import Claims
+from sqllocks.backends.base import LeaseBackend
+from sqllocks.backends.port import Clock, Event, Wakeups
+from sqllocks.core.claiming import Claims, Grant
+from sqllocks.core.insist import Patience, persist
+from sqllocks.core.lines import Line, Lines
 from sqllocks.core.naming import Names
-from sqllocks.dialects.base import StoredLock, Want
+from sqllocks.dialects.base import Fault, Want
 from sqllocks.errors import BackendUnavailable, LockError, LockTimeout
-from sqllocks.model import LockHandle
-from sqllocks.policy import WAIT_CEILING, WAIT_FLOOR
+from sqllocks.policy import BUSY_PATIENCE, fresh_token
 
 __all__ = ["Waiting"]
 
+OVERTIME = 0.5
+"""Seconds that one behind the head stays past its deadline while nothing is known of the key yet."""
+STALE = 5.0
+"""Seconds after which the last answer of the database says nothing any more."""
+_LONGEST_SLEEP = 3600.0
+
 
 class Waiting:
-    """Waiters hold no connection between two looks."""
+    """Waiters hold no connection between two looks, and only the head of a line looks."""
 
     def __init__(
         self,
         clock: Clock,
+        backend: LeaseBackend,
         claims: Claims,
         names: Names,
-        look: Callable[[str, str], Awaitable[StoredLock | None]],
+        lines: Lines,
+        *,
+        wakeups: Wakeups | None,
     ) -> None:
         self._clock = clock
-        self._names = names
+        self._backend = backend
         self._claims = claims
-        self._look = look
+        self._names = names
+        self._lines = lines
+        self._wakeups = wakeups
 
-    async def wait_for(self, want: Want, longest: float | None) -> LockHandle:
+    async def wait_for(self, want: Want, longest: float | None) -> Grant:
         """Return the grant; raises ``LockTimeout``, or the last ``BackendUnavailable``, when time is over."""
         started = self._clock.now()
-        pause = WAIT_FLOOR
-        row: StoredLock | None = None
-        while True:
-            error: LockError | None = None
-            try:
-                if row is not None:  # look before the next try: a look writes nothing
-                    row = await self._look(want.key, "wait for")
-                if row is None or not row.held:
-                    handle = await self._claims.claim(want)
-                    if handle.acquired:
-                        return handle
-                    row = await self._look(want.key, "wait for")
-            except BackendUnavailable as unavailable:  # it may pass before the wait is over
-                error = unavailable
-            left = None if longest is None else started + longest - self._clock.now()
-            if left is not None and left <= 0:
-                raise error or self._timeout(want, row, longest)
-            await self._clock.sleep(_nap(pause, left, row))
-            pause = min(pause * 1.5, WAIT_CEILING)
+        wait = _Wait(self._clock.event(), longest, started if longest is None else started + longest)
+        line = self._lines.join(want.key, wait.event, started)
+        try:
+            await self._until_head(line, wait)
+            return await self._lead(line, want, wait)
+        finally:
+            self._lines.leave(line, wait.event)
 
-    def _timeout(self, want: Want, row: StoredLock | None, waited: float | None) -> LockTimeout:
-        key = self._names.outer(want.key)
-        holder = "somebody else"
-        if row is not None:
-            until = "" if row.held else "; an open transaction pins its row"
-            since, expires = row.acquired_at.isoformat(), row.expires_at.isoformat()
-            holder = f"{row.holder!r} since {since} (expires {expires}{until})"
+    async def _until_head(self, line: Line, wait: _Wait) -> None:
+        while not line.led_by(wait.event):
+            left = wait.left(self._clock.now())
+            if left <= 0 and (line.answered_at is not None or left <= -OVERTIME):
+                raise self._over(line, wait, "")
+            await wait.event.wait(min(left, _LONGEST_SLEEP) if left > 0 else OVERTIME / 10)
+
+    async def _lead(self, line: Line, want: Want, wait: _Wait) -> Grant:
+        pause = line.rest(self._clock.now())
+        while True:
+            if pause > 0 and wait.left(self._clock.now()) > 0:
+                await wait.event.wait(min(pause, wait.left(self._clock.now())))
+            elif pause > 0:
+                raise self._over(line, wait, await self._lockers(line))
+            grant = await self._ask(line, want)
+            if grant is not None:
+                return grant
+            if line.watch is None and self._wakeups is not None:
+                line.watch = self._wakeups.watch(line.key, lambda: self._lines.alarm(line))
+            pause = line.nap(self._clock.now())
+
+    async def _ask(self, line: Line, want: Want) -> Grant | None:
+        """Look whether the key is free, and if it is, or a release was told, try for it."""
+        alarms, alarmed = line.alarms, line.alarmed
+        looked, line.told = line.told, False
+        try:
+            if line.held and not alarmed and not looked:
+                await self._look(line)
+            if line.held and not alarmed:
+                return None
+            if not looked:
+                line.asking()
+            # a row that stays locked is asked for again after a pause, not at once
+            # with another attempt each time: the undo of an earlier one may still be on its way
+            want = replace(want, attempt=fresh_token())
+            grant = await self._claims.claim(want, insistent=line.row is None)
+            line.heard = alarms
+            if grant.acquired:
+                line.granted(want, grant.handle, self._clock.now())
+                return grant
+            if line.explains(grant.handle):
+                line.pinned = not line.held
+            else:
+                await self._look(line)
+        except BackendUnavailable as error:  # it may pass before the wait is over
+            line.failed(error, self._clock.now())
+        return None
+
+    async def _look(self, line: Line) -> None:
+        """Read the row, and those of the lines that were to look soon: a read writes nothing."""
+        lines = self._lines.due_with(line, self._clock.now())
+        for each in lines:
+            each.asking()
+            # its head need not ask when its pause ends; should this look fail, it does after the next one
+            each.told = each is not line
+        keys = [each.key for each in lines]
+        try:
+            rows = await persist(Patience(self._clock, BUSY_PATIENCE), lambda: self._backend.read(keys))
+        except Fault as fault:
+            raise self._names.error(fault, "wait for", line.key) from fault.__cause__
+        now = self._clock.now()
+        for each in lines:
+            if each.saw(rows.get(each.key), now) and each is not line and not each.held:
+                self._lines.alarm(each)
+
+    async def _lockers(self, line: Line) -> str:
+        """Say who keeps the row of an expired lease locked, where the server tells."""
+        if not line.pinned or line.error is not None:
+            return ""
+        try:
+            sessions = await self._backend.lockers(line.key)
+        except (Fault, LockError):
+            sessions = ()
+        return " and ".join(sessions)
+
+    def _over(self, line: Line, wait: _Wait, lockers: str) -> LockError:
+        """Return the error for a wait that ran out."""
+        key = self._names.outer(line.key)
+        if line.error is not None:
+            # a copy for each waiter, or their tracebacks would grow together
+            error = copy.copy(line.error)
+            error.__cause__ = line.error.__cause__
+            return error
+        details = {"lock_key": key}
+        if line.answered_at is None or self._clock.now() - line.answered_at > STALE:
+            return BackendUnavailable(
+                f"could not wait for {key!r}: the database has not answered at the end of a wait of "
+                f"{wait.longest:g} s. Whether the lock is held is unknown.",
+                details=details,
+            )
+        holder = _holder(line, lockers)
         return LockTimeout(
-            f"lock {key!r} is still held after a wait of {waited:g} s: by {holder}", details={"lock_key": key}
+            f"lock {key!r} is still held after a wait of {wait.longest:g} s: by {holder}", details=details
         )
 
 
-def _nap(pause: float, left: float | None, row: StoredLock | None) -> float:
-    """The next pause of a waiter: with jitter, not past its deadline, nor the lease's expiry."""
-    nap = pause * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret
-    if row is not None and row.held:
-        nap = min(nap, max((row.expires_at - row.seen_at).total_seconds(), WAIT_FLOOR))
-    return nap if left is None else min(nap, left)
+def _holder(line: Line, lockers: str) -> str:
+    row = line.row
+    if row is None:
+        return "somebody else"
+    text = f"{row.holder!r} since {row.acquired_at.isoformat()} (expires {row.expires_at.isoformat()}"
+    if line.pinned:
+        text += f"; then kept by {lockers or 'an open transaction'}, which has its row locked"
+    return text + ")"
+
+
+class _Wait:
+    """One waiter: what it sleeps on, and until when."""
+
+    def __init__(self, event: Event, longest: float | None, deadline: float) -> None:
+        self.event = event
+        self.longest = longest if longest is not None else _NEVER
+        self._deadline = deadline if longest is not None else _NEVER
+
+    def left(self, now: float) -> float:
+        """Return the seconds left."""
+        return self._deadline - now
+
+
+_NEVER = float("inf")

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import Integer, Select, String, Table, bindparam, func, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+
+from sqllocks.policy import PURGE_SLICE
 
 __all__ = [
     "NOTHING",
@@ -84,7 +98,7 @@ class Want:
     owner: str
     attempt: str = ""
     ttl: int = 0
-    """Microseconds."""
+    """Microseconds: how long a lease lasts; in a release, how long the key stays taken after its grant."""
     holder: str = ""
 
 
@@ -148,8 +162,12 @@ class LeaseDialect(ABC):
     insert: Statement | None = None
     """Claims keys that have no row yet, where ``claim`` itself cannot."""
     renew: Statement
+    revive: Statement
+    """Renews one's own grant although it has expired, where nobody has taken it."""
     release: Statement
     break_: Statement
+    lockers: Statement | None = None
+    """Names the sessions that have a key's row locked, where the server tells."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -169,7 +187,32 @@ class LeaseDialect(ABC):
         self.held: ColumnElement[bool] = (columns.attempt != NOTHING) & (columns.expires_at > self.clock())
         self.read = Statement("read", self._reading().where(self._is_wanted()))
         self.list = Statement("list", self._listing())
-        self.create = Statement("create", CreateTable(table, if_not_exists=True), rows=False)
+        self.creates = [Statement("create", CreateTable(table, if_not_exists=True), rows=False)]
+
+    def _purging(self, *, remove: Any, skip_locked: bool = True) -> None:
+        """Set the statements of a purge: find rows that were free for long, then remove them by key."""
+        columns = self.table.c
+        idle = bindparam("idle", type_=BigInteger)
+        # the token too lies that far back, so that a grant after the removal has a greater one
+        self.old = and_(
+            self.free,
+            columns.expires_at <= self._before(idle),
+            columns.fencing_token <= self._microseconds() - idle,
+        )
+        stale = select(columns.lock_key).where(self._starts_with_prefix(), self.old)
+        stale = stale.order_by(columns.lock_key).limit(literal_column(str(PURGE_SLICE)))
+        self.stale = Statement("stale", stale.with_for_update(skip_locked=True) if skip_locked else stale)
+        removal = remove.where(self._is_wanted(), self.old)
+        returning = not self.counts
+        self.remove = Statement(
+            "remove", removal.returning(columns.lock_key) if returning else removal, rows=returning
+        )
+
+    @abstractmethod
+    def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]: ...
+
+    @abstractmethod
+    def _microseconds(self) -> ColumnElement[int]: ...
 
     @abstractmethod
     def clock(self) -> ColumnElement[Any]:
@@ -199,6 +242,22 @@ class LeaseDialect(ABC):
     @abstractmethod
     def _is_wanted(self) -> ColumnElement[bool]: ...
 
+    def _released(
+        self, row: Any, want: Any, after: Callable[[ColumnElement[Any]], ColumnElement[Any]]
+    ) -> dict[str, ColumnElement[Any]]:
+        """What a release sets: free now, or taken by nobody until the minimum hold is over.
+
+        ``after`` adds a span in microseconds to ``acquired_at``. The owner token of a minimum hold is
+        nobody's, so that neither a second release nor a guard of the former holder succeeds.
+        """
+        end = after(row.acquired_at)
+        stays = and_(want.t > literal_column("0"), end > self.clock())
+        return {
+            "owner_token": case((stays, constant("'released:'").concat(want.a)), else_=row.owner_token),
+            "attempt": case((stays, constant("'released'")), else_=NOTHING),
+            "expires_at": case((stays, end), else_=self.clock()),
+        }
+
     def session_setup(self) -> Sequence[str]:
         """Return what each new session must be told, whatever the application's listeners set."""
         return ()
@@ -220,11 +279,19 @@ class LeaseDialect(ABC):
             self.instant(seen_at),
         )
 
+    def locker(self, row: Row) -> str:
+        """Return a row of ``lockers`` for people."""
+        number, name, state, since = row
+        began = f" since {self.instant(since).isoformat()}" if since is not None else ""
+        return f"session {number} ({name!r}, {state or 'state not shown'}{began})"
+
     def _reading(self) -> Select[*tuple[Any, ...]]:
         return select(*self._columns, self.held.label("held"), self.clock().label("seen_at"))
 
-    def _listing(self) -> Select[*tuple[Any, ...]]:
+    def _starts_with_prefix(self) -> ColumnElement[bool]:
         # substr, not LIKE: a prefix may hold % and _, and must be compared byte for byte
-        start = func.substr(self.table.c.lock_key, 1, bindparam("length", type_=Integer))
-        prefix = bindparam("prefix", type_=String)
-        return self._reading().where(start == prefix).order_by(self.table.c.lock_key)
+        start = func.substr(self.table.c.lock_key, literal_column("1"), bindparam("length", type_=Integer))
+        return start == bindparam("prefix", type_=String)
+
+    def _listing(self) -> Select[*tuple[Any, ...]]:
+        return self._reading().where(self._starts_with_prefix()).order_by(self.table.c.lock_key)

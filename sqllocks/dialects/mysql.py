@@ -24,6 +24,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     column,
+    delete,
     func,
     literal_column,
     select,
@@ -44,6 +45,7 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
+from sqllocks.dialects.mysql_waiting import locking_sessions
 
 __all__ = ["MysqlLeases"]
 
@@ -100,6 +102,7 @@ class MysqlLeases(LeaseDialect):
         self.mariadb = mariadb
         self._row = table.alias("l")
         self.counts = not mariadb
+        self._purging(remove=delete(table))
         want = self._wanted()
         grant = {
             "owner_token": want.c.o,
@@ -111,12 +114,21 @@ class MysqlLeases(LeaseDialect):
             "acquired_at": self.clock(),
             "expires_at": self._expiry(want),
         }
-        released = {"attempt": NOTHING, "expires_at": self.clock()}
+        released = self._released(
+            table.c, want.c, lambda start: func.timestampadd(literal_column("MICROSECOND"), want.c.t, start)
+        )
+        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
         self.claim = self._change("claim", want, self._free(), grant)
         self.insert = Statement("insert", self._insert(want), rows=False)
         self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want)})
+        self.revive = self._change("revive", want, self._was_own(want), {"expires_at": self._expiry(want)})
         self.release = self._change("release", want, self._own(want), released)
-        self.break_ = self._change("break", want, self._held(), {"owner_token": want.c.o, **released})
+        self.break_ = self._change("break", want, self._any(want), broken)
+        if not mariadb:
+            self.lockers = locking_sessions(table, self.clock())
+
+    def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]:
+        return func.timestampadd(literal_column("MICROSECOND"), -span, self.clock())
 
     def clock(self) -> ColumnElement[Any]:
         return literal_column("SYSDATE(6)", DATETIME(fsp=6))
@@ -217,14 +229,17 @@ class MysqlLeases(LeaseDialect):
         row = self._row
         return (row.c.attempt == NOTHING) | (row.c.expires_at <= self.clock())
 
-    def _held(self) -> ColumnElement[bool]:
-        row = self._row
-        return and_(row.c.attempt != NOTHING, row.c.expires_at > self.clock())
-
-    def _own(self, want: FromClause) -> ColumnElement[bool]:
+    def _any(self, want: FromClause) -> ColumnElement[bool]:
         row = self._row
         same_attempt = (want.c.a == NOTHING) | (row.c.attempt == want.c.a)
-        return and_(row.c.owner_token == want.c.o, same_attempt, self._held())
+        return and_(same_attempt, row.c.attempt != NOTHING, row.c.expires_at > self.clock())
+
+    def _own(self, want: FromClause) -> ColumnElement[bool]:
+        return and_(self._row.c.owner_token == want.c.o, self._any(want))
+
+    def _was_own(self, want: FromClause) -> ColumnElement[bool]:
+        row = self._row
+        return and_(row.c.owner_token == want.c.o, row.c.attempt == want.c.a, row.c.attempt != NOTHING)
 
     def _expiry(self, want: FromClause) -> ColumnElement[Any]:
         return func.timestampadd(literal_column("MICROSECOND"), want.c.t, self.clock())

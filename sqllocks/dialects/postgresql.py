@@ -19,6 +19,7 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
+    Integer,
     Interval,
     Table,
     Text,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     case,
     cast,
     column,
+    delete,
     exists,
     extract,
     func,
@@ -51,6 +53,8 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
+from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signals
+from sqllocks.schema import POSTGRESQL_STORAGE
 
 __all__ = ["PostgresqlLeases"]
 
@@ -78,6 +82,15 @@ _KINDS: Mapping[str, FaultKind] = {
 # connection_exception, operator_intervention, internal pooler errors
 _GONE_CLASSES = ("08", "57P")
 
+# the arrays of a batch, and what their columns are called
+_PARTS: Sequence[tuple[str, str, Any]] = (
+    ("keys", "k", Text),
+    ("owners", "o", Text),
+    ("attempts", "a", Text),
+    ("ttls", "t", BigInteger),
+    ("holders", "h", Text),
+    ("signals", "s", Integer),
+)
 _VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
 
 
@@ -88,15 +101,26 @@ class PostgresqlLeases(LeaseDialect):
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
+        self.creates.append(Statement("storage", POSTGRESQL_STORAGE.against(table), rows=False))
         self.claim = Statement("claim", self._claim())
+        self._purging(remove=delete(table))
+        self.remove = Statement("remove", self._remove())
         want = self._wanted()
         self.renew = Statement("renew", self._change(want, self._own, {"expires_at": self._expiry(want)}))
+        self.revive = Statement(
+            "revive", self._change(want, self._was_own, {"expires_at": self._expiry(want)})
+        )
         # a release that a crash loses only lasts until its ttl, so it need not wait for the log
-        lazy = self._wanted(synchronous_commit="off")
-        released = {"attempt": NOTHING, "expires_at": self.clock()}
+        lazy = self._wanted(signalled=True, synchronous_commit="off")
+        released = self._released(table.c, lazy.c, lambda start: start + lazy.c.t * _MICROSECOND)
         self.release = Statement("release", self._change(lazy, self._own, released))
-        broken = {"owner_token": want.c.o, **released}
+        want = self._wanted(signalled=True)
+        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
         self.break_ = Statement("break", self._change(want, self._any, broken, key_share=False))
+        self.lockers = locking_sessions(table)
+
+    def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]:
+        return self.clock() - span * _MICROSECOND
 
     def clock(self) -> ColumnElement[Any]:
         return func.clock_timestamp()
@@ -108,6 +132,7 @@ class PostgresqlLeases(LeaseDialect):
             "attempts": [want.attempt for want in wants],
             "ttls": [want.ttl for want in wants],
             "holders": [want.holder for want in wants],
+            "signals": signals(self.table.name, wants),
         }
 
     def keys(self, keys: Sequence[str]) -> Parameters:
@@ -116,7 +141,7 @@ class PostgresqlLeases(LeaseDialect):
     def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
         return {
             key: Answer(_VERDICTS[verdict], token or 0, self.instant(expires_at) if expires_at else None)
-            for key, verdict, token, expires_at in result.rows
+            for key, verdict, token, expires_at, *_ in result.rows
         }
 
     def instant(self, value: Any) -> datetime:
@@ -132,35 +157,25 @@ class PostgresqlLeases(LeaseDialect):
             return FaultKind.GONE
         return _KINDS.get(state, FaultKind.OTHER)
 
+    def _remove(self) -> ClauseElement:
+        """Remove rows by key, but none that somebody has locked meanwhile: a plain DELETE would wait."""
+        columns = self.table.c
+        found = select(columns.lock_key).where(self._is_wanted(), self.old).order_by(columns.lock_key)
+        old = found.with_for_update(skip_locked=True).cte("old")
+        return delete(self.table).where(columns.lock_key == old.c.lock_key).returning(columns.lock_key)
+
     def _is_wanted(self) -> ColumnElement[bool]:
         keys: ColumnElement[Any] = cast(bindparam("keys", type_=ARRAY(Text)), ARRAY(Text))
         return self.table.c.lock_key == func.any(keys)
 
     # -- the parts of a batch statement
 
-    def _wanted(self, **settings: str) -> CTE:
+    def _wanted(self, *, signalled: bool = False, **settings: str) -> CTE:
         """The batch as rows, read after ``settings`` were made for this one statement only."""
-        arrays = [
-            cast(bindparam(name, type_=ARRAY(type_)), ARRAY(type_))
-            for name, type_ in (
-                ("keys", Text),
-                ("owners", Text),
-                ("attempts", Text),
-                ("ttls", BigInteger),
-                ("holders", Text),
-            )
-        ]
-        given = (
-            func.unnest(*arrays)
-            .table_valued(
-                column("k", Text),
-                column("o", Text),
-                column("a", Text),
-                column("t", BigInteger),
-                column("h", Text),
-            )
-            .render_derived(name="given")
-        )
+        parts = _PARTS if signalled else _PARTS[:-1]
+        arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
+        values = (column(letter, kind) for _, letter, kind in parts)
+        given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
         want = select(given)
         if settings:
             made = select(*(_local_setting(name, value) for name, value in settings.items()))
@@ -261,28 +276,36 @@ class PostgresqlLeases(LeaseDialect):
             (which(now, want), constant("'skipped'")),
             else_=constant("'refused'"),
         )
-        return self._answers(want, done, now, verdict)
+        told = [notified(done.c.lock_key.is_not(None), want.c.s)] if "s" in want.c else []
+        return self._answers(want, done, now, verdict, *told)
 
-    def _answers(self, want: CTE, won: CTE, now: FromClause, verdict: ColumnElement[str]) -> ClauseElement:
+    def _answers(
+        self,
+        want: CTE,
+        won: CTE,
+        now: FromClause,
+        verdict: ColumnElement[str],
+        *others: ColumnElement[Any],
+    ) -> ClauseElement:
         return select(
             want.c.k,
             verdict.label("verdict"),
             func.coalesce(won.c.fencing_token, now.c.fencing_token).label("fencing_token"),
             func.coalesce(won.c.expires_at, now.c.expires_at).label("expires_at"),
+            *others,
         ).select_from(
             want.outerjoin(won, won.c.lock_key == want.c.k).outerjoin(now, now.c.lock_key == want.c.k)
         )
 
     def _own(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
-        any_attempt = want.c.a == NOTHING
-        return and_(
-            table.c.owner_token == want.c.o,
-            any_attempt | (table.c.attempt == want.c.a),
-            self._any(table, want),
-        )
+        return and_(table.c.owner_token == want.c.o, self._any(table, want))
+
+    def _was_own(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
+        return and_(table.c.owner_token == want.c.o, table.c.attempt == want.c.a, table.c.attempt != NOTHING)
 
     def _any(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
-        return and_(table.c.attempt != NOTHING, table.c.expires_at > self.clock())
+        same_attempt = (want.c.a == NOTHING) | (table.c.attempt == want.c.a)
+        return and_(same_attempt, table.c.attempt != NOTHING, table.c.expires_at > self.clock())
 
     def _expiry(self, want: CTE) -> ColumnElement[Any]:
         return self.clock() + want.c.t * _MICROSECOND

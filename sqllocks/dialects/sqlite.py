@@ -23,6 +23,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     column,
+    delete,
     func,
     literal_column,
     select,
@@ -60,7 +61,7 @@ _KINDS: Mapping[int, FaultKind] = {
     sqlite3.SQLITE_AUTH: FaultKind.FORBIDDEN,
     sqlite3.SQLITE_CANTOPEN: FaultKind.GONE,
 }
-_NO_TABLE = ("no such table", "no such column", "has no column named")
+_NO_TABLE = ("no such table", "unknown database", "no such column", "has no column named")
 
 
 class SqliteLeases(LeaseDialect):
@@ -70,12 +71,23 @@ class SqliteLeases(LeaseDialect):
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
+        self._purging(remove=delete(table), skip_locked=False)
         want = self._wanted().cte("want")
-        released = {"attempt": NOTHING, "expires_at": self.clock()}
+        released = self._released(table.c, want.c, lambda start: start + want.c.t)
+        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
         self.claim = Statement("claim", self._claim())
         self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want.c.t)})
+        self.revive = self._change(
+            "revive", want, self._was_own(want), {"expires_at": self._expiry(want.c.t)}
+        )
         self.release = self._change("release", want, self._own(want), released)
-        self.break_ = self._change("break", want, self.held, {"owner_token": want.c.o, **released})
+        self.break_ = self._change("break", want, self._any(want), broken)
+
+    def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]:
+        return self.clock() - span
+
+    def _microseconds(self) -> ColumnElement[int]:
+        return self.clock()
 
     def clock(self) -> ColumnElement[Any]:
         """Microseconds since the epoch; within a statement ``'now'`` is one instant."""
@@ -180,9 +192,14 @@ class SqliteLeases(LeaseDialect):
         )
 
     def _own(self, want: CTE) -> ColumnElement[bool]:
+        return and_(self.table.c.owner_token == want.c.o, self._any(want))
+
+    def _any(self, want: CTE) -> ColumnElement[bool]:
+        return and_((want.c.a == NOTHING) | (self.table.c.attempt == want.c.a), self.held)
+
+    def _was_own(self, want: CTE) -> ColumnElement[bool]:
         columns = self.table.c
-        same_attempt = (want.c.a == NOTHING) | (columns.attempt == want.c.a)
-        return and_(columns.owner_token == want.c.o, same_attempt, self.held)
+        return and_(columns.owner_token == want.c.o, columns.attempt == want.c.a, columns.attempt != NOTHING)
 
     def _expiry(self, ttl: ColumnElement[int]) -> ColumnElement[Any]:
         return self.clock() + ttl

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager, suppress
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Table
@@ -16,12 +18,18 @@ from sqllocks.errors import LockValidationError
 from sqllocks.runtime import clock
 from sqllocks.runtime.binding import connection_limit
 from sqllocks.runtime.drivers import async_runner
-from sqllocks.runtime.kept import Shelf
+from sqllocks.runtime.events import AsyncioEvent
+from sqllocks.runtime.kept import MAX_IDLE, inherit
 from sqllocks.runtime.statements import Compiler, Faults
 
-__all__ = ["AsyncioClock", "AsyncioSessions", "OneLoop"]
+__all__ = ["AsyncioBackground", "AsyncioClock", "AsyncioSessions", "OneLoop"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("sqllocks")
+
+RESTART_PAUSE = 0.1
+LONGEST_PAUSE = 3600.0
 
 CANCEL_PATIENCE = 1.0
 """Seconds a cancelled caller waits for the statement in flight, so that its outcome is known."""
@@ -59,6 +67,12 @@ class AsyncioClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def event(self) -> AsyncioEvent:
+        return AsyncioEvent()
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, ring)
+
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T | None:
         task = asyncio.ensure_future(work)
         self._background.add(task)
@@ -70,6 +84,51 @@ class AsyncioClock:
         """Wait for clean-ups that go on in the background."""
         if self._background:
             await asyncio.wait(self._background, timeout=timeout)
+
+
+class AsyncioBackground:
+    """One task on the loop, started when there is something to do."""
+
+    linger = 0.0
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._event = asyncio.Event()
+
+    def ensure(self, run: Callable[[], Coroutine[Any, Any, None]], busy: Callable[[], bool]) -> None:
+        if self._task is None or self._task.done():
+            self._loop = asyncio.get_running_loop()
+            self._task = self._loop.create_task(self._main(run, busy), name="sqllocks-keeper")
+
+    def wake(self) -> None:
+        # also called by a finalizer, which may run in any thread
+        with suppress(RuntimeError):  # the loop is closed
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    async def pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, LONGEST_PAUSE)):
+                await self._event.wait()
+        self._event.clear()
+
+    async def stop(self) -> None:
+        """End the task; it has nothing left to do, or its time is over."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+
+    async def _main(self, run: Callable[[], Coroutine[Any, Any, None]], busy: Callable[[], bool]) -> None:
+        while True:
+            try:
+                await run()
+            except Exception:
+                logger.exception("the keeper of leases failed and starts again")
+                await asyncio.sleep(RESTART_PAUSE)
+            if not busy():
+                return
 
 
 class _Session:
@@ -124,49 +183,54 @@ class AsyncioSessions:
         self._table = table
         self._clock = clock
         self._loop = OneLoop()
-        self._shelf: Shelf[_Session] = Shelf()
+        self._pid = os.getpid()
+        self._idle: list[_Session] = []
         self._slots = asyncio.Semaphore(connection_limit(engine.pool))
         self.runner = async_runner(engine.dialect.driver)
         self.faults = Faults(engine.url)
         self.compiler = Compiler(engine.dialect)
 
-    @asynccontextmanager
-    async def session(self) -> AsyncGenerator[_Session, None]:
-        """Borrow a connection; waits while both are in use by other tasks."""
+    async def use(self, work: Callable[[_Session], Coroutine[Any, Any, T]]) -> T:
+        """Do ``work`` on a connection; waits while all are in use by other tasks."""
         self._loop.check()
         self._forget_after_fork()
         async with self._slots:
             session = await self._take()
+            broken = True
             try:
-                yield session
+                answer = await work(session)
+                broken = False
             except Fault as fault:
                 # the server answered and undid the statement: the connection is as good as before
-                await self._put_back(session, broken=fault.kind is not FaultKind.CONFLICT)
-                raise
-            except GeneratorExit:
+                broken = fault.kind is not FaultKind.CONFLICT
                 raise
             except asyncio.CancelledError:
-                await self._put_back(session, broken=session.broken)
+                broken = session.broken
                 raise
-            except BaseException:
-                await self._put_back(session, broken=True)
+            except GeneratorExit:
+                self._idle.append(session)  # nothing may be awaited here
                 raise
-            await self._put_back(session, broken=False)
+            finally:
+                if session not in self._idle:
+                    await self._put_back(session, broken=broken)
+            return answer
 
     async def close(self, timeout: float | None = None) -> None:
         """Finish clean-ups and close all connections; a later call opens new ones."""
         self._loop.check()
         self._forget_after_fork()
         await self._clock.settle(timeout)
-        for session in self._shelf.empty():
-            await session.discard()
+        while self._idle:
+            await self._idle.pop().discard()
         await self._engine.dispose()
 
     async def _take(self) -> _Session:
-        session, stale = self._shelf.take()
-        for old in stale:
-            await old.discard()
-        return session or await self._open()
+        while self._idle:
+            session = self._idle.pop()  # the last one used, so that spare ones grow old
+            if clock.now() - session.used_at <= MAX_IDLE:
+                return session
+            await session.discard()
+        return await self._open()
 
     async def _open(self) -> _Session:
         try:
@@ -187,10 +251,13 @@ class AsyncioSessions:
         if broken:
             await self._clock.shielded(session.discard())
         else:
-            self._shelf.put(session)
+            session.used_at = clock.now()
+            self._idle.append(session)
 
     def _forget_after_fork(self) -> None:
-        if self._shelf.forked():
+        if self._pid != os.getpid():
+            inherit(self._idle)
+            self._pid, self._idle = os.getpid(), []
             self._slots = asyncio.Semaphore(connection_limit(self._engine.pool))
             self._engine.sync_engine.dispose(close=False)
 

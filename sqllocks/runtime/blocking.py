@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine, Table
@@ -15,12 +18,17 @@ from sqllocks.dialects.base import Fault, FaultKind, LeaseDialect, Parameters, R
 from sqllocks.runtime import clock
 from sqllocks.runtime.binding import connection_limit
 from sqllocks.runtime.drivers import run_blocking
-from sqllocks.runtime.kept import Shelf
+from sqllocks.runtime.events import BlockingEvent
+from sqllocks.runtime.kept import MAX_IDLE, inherit
 from sqllocks.runtime.statements import Compiler, Faults
 
-__all__ = ["BlockingClock", "BlockingSessions", "drive"]
+__all__ = ["BlockingBackground", "BlockingClock", "BlockingSessions", "drive"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("sqllocks")
+
+RESTART_PAUSE = 0.1
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
@@ -43,8 +51,62 @@ class BlockingClock:
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - blocking is the point
 
+    def event(self) -> BlockingEvent:
+        return BlockingEvent()
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> threading.Timer:
+        timer = threading.Timer(seconds, ring)
+        timer.daemon = True
+        timer.start()
+        return timer
+
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T | None:
         return await work
+
+
+class BlockingBackground:
+    """One daemon thread, started when there is something to do."""
+
+    linger = 5.0
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._reset()
+
+    def ensure(self, run: Callable[[], Coroutine[Any, Any, None]], busy: Callable[[], bool]) -> None:
+        if self._pid != os.getpid():  # the thread stayed in the parent
+            self._reset()
+        with self._mutex:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._main, args=(run, busy), name="sqllocks-keeper", daemon=True
+                )
+                self._thread.start()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def pause(self, seconds: float) -> None:
+        self._event.wait(min(seconds, threading.TIMEOUT_MAX))
+        self._event.clear()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._event = threading.Event()
+        self._thread = None
+
+    def _main(self, run: Callable[[], Coroutine[Any, Any, None]], busy: Callable[[], bool]) -> None:
+        while True:
+            try:
+                drive(run())
+            except Exception:
+                logger.exception("the keeper of leases failed and starts again")
+                time.sleep(RESTART_PAUSE)
+            with self._mutex:
+                if not busy():
+                    self._thread = None
+                    return
 
 
 class _Session:
@@ -84,6 +146,15 @@ class _Session:
             self._connection.close()
 
 
+class _Lane:
+    """Room for one connection, used by one thread at a time."""
+
+    def __init__(self) -> None:
+        # a plain lock: KeyboardInterrupt cannot strike inside its `with`, as it can in a Semaphore's
+        self.lock = threading.Lock()
+        self.session: _Session | None = None
+
+
 class BlockingSessions:
     """At most two lease connections, opened when needed and kept while they work."""
 
@@ -92,52 +163,66 @@ class BlockingSessions:
         self._table = table
         self._faults = Faults(engine.url)
         self._compiler = Compiler(engine.dialect)
-        self._shelf: Shelf[_Session] = Shelf()
-        self._mutex = threading.Lock()
-        self._slots = threading.Semaphore(connection_limit(engine.pool))
+        self._turns = itertools.count()
+        self._reset()
 
-    @asynccontextmanager
-    async def session(self) -> AsyncGenerator[_Session, None]:
-        """Borrow a connection; blocks while both are in use by other threads."""
+    async def use(self, work: Callable[[_Session], Coroutine[Any, Any, T]]) -> T:
+        """Do ``work`` on a connection; blocks while all are in use by other threads."""
         self._forget_after_fork()
-        with self._slots:
-            session = self._take()
+        lane = self._choose()
+        with lane.lock:
+            session = self._take(lane)
+            good = False
             try:
-                yield session
+                answer = await work(session)
+                good = True
             except Fault as fault:
                 # the server answered and undid the statement: the connection is as good as before
-                if fault.kind is FaultKind.CONFLICT:
-                    self._keep(session)
+                good = fault.kind is FaultKind.CONFLICT
+                raise
+            finally:
+                if good:
+                    self._keep(lane, session)
                 else:
                     session.discard()
-                raise
-            except BaseException:
-                session.discard()
-                raise
-            self._keep(session)
+            return answer
 
-    def close(self) -> None:
-        """Close all connections; a later call opens new ones."""
+    def close(self, timeout: float | None = None) -> None:
+        """Close all connections; one that is stuck in a statement past ``timeout`` is left to its user."""
         self._forget_after_fork()
-        with self._mutex:
-            idle = self._shelf.empty()
-        for session in idle:
-            session.discard()
+        end = clock.now() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        for lane in self._lanes:
+            if not lane.lock.acquire(timeout=min(max(end - clock.now(), 0.0), threading.TIMEOUT_MAX)):
+                continue
+            try:
+                if lane.session is not None:
+                    lane.session.discard()
+                    lane.session = None
+            finally:
+                lane.lock.release()
         self._engine.dispose()
 
-    def _take(self) -> _Session:
-        with self._mutex:
-            session, stale = self._shelf.take()
-        for old in stale:
-            old.discard()
+    def _choose(self) -> _Lane:
+        free = next((lane for lane in self._lanes if not lane.lock.locked()), None)
+        return free or self._lanes[next(self._turns) % len(self._lanes)]
+
+    def _take(self, lane: _Lane) -> _Session:
+        session, lane.session = lane.session, None
+        if session is not None and clock.now() - session.used_at > MAX_IDLE:
+            session.discard()
+            session = None
         return session or _Session(self._engine, self._table, self._faults, self._compiler)
 
-    def _keep(self, session: _Session) -> None:
-        with self._mutex:
-            self._shelf.put(session)
+    def _keep(self, lane: _Lane, session: _Session) -> None:
+        session.used_at = clock.now()
+        lane.session = session
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lanes = [_Lane() for _ in range(connection_limit(self._engine.pool))]
 
     def _forget_after_fork(self) -> None:
-        if self._shelf.forked():
-            self._mutex = threading.Lock()
-            self._slots = threading.Semaphore(connection_limit(self._engine.pool))
+        if self._pid != os.getpid():
+            inherit(self._lanes)
+            self._reset()
             self._engine.dispose(close=False)

@@ -48,13 +48,13 @@ FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
-ON DUPLICATE KEY UPDATE attempt = '', expires_at = SYSDATE(6)
+ON DUPLICATE KEY UPDATE owner_token = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', w.a) ELSE core_locks.owner_token END, attempt = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, w.t, core_locks.acquired_at) ELSE SYSDATE(6) END
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
 
 -- break
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
 FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
-WHERE l.attempt != '' AND l.expires_at > SYSDATE(6)
+WHERE (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
@@ -69,5 +69,20 @@ FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$
 -- list
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
 FROM core_locks
-WHERE substr(core_locks.lock_key, %s, %s) = %s
+WHERE substr(core_locks.lock_key, 1, %s) = %s
 ORDER BY core_locks.lock_key;
+
+-- stale
+SELECT core_locks.lock_key
+FROM core_locks
+WHERE substr(core_locks.lock_key, 1, %s) = %s AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s
+ORDER BY core_locks.lock_key
+ LIMIT 500
+FOR UPDATE SKIP LOCKED;
+
+-- remove
+DELETE
+FROM core_locks
+WHERE core_locks.lock_key IN (SELECT w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w) AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s
+RETURNING core_locks.lock_key;

@@ -10,8 +10,10 @@ CREATE TABLE IF NOT EXISTS core_locks (
 	acquired_at TIMESTAMP WITH TIME ZONE NOT NULL,
 	expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
 	PRIMARY KEY (lock_key)
-)
- WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 5000);
+);
+
+-- storage
+ALTER TABLE core_locks SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 5000);
 
 -- claim
 WITH settings AS MATERIALIZED
@@ -74,8 +76,8 @@ LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
 want AS MATERIALIZED
-(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h
-FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h) JOIN settings ON settings.synchronous_commit IS NOT NULL),
+(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.s AS s
+FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, h, s) JOIN settings ON settings.synchronous_commit IS NOT NULL),
 mine AS
 (SELECT core_locks.lock_key AS lock_key
 FROM core_locks JOIN want ON core_locks.lock_key = want.k
@@ -83,23 +85,23 @@ WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = w
 ORDER BY core_locks.lock_key
 FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
 changed AS
-(UPDATE core_locks SET attempt='', expires_at=clock_timestamp()
+(UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + want.t * interval '1 microsecond' ELSE clock_timestamp() END
 FROM mine, want
 WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
+ SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
 FROM want
 LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
 -- break
 WITH want AS MATERIALIZED
-(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h
-FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h)),
+(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.s AS s
+FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, h, s)),
 mine AS
 (SELECT core_locks.lock_key AS lock_key
 FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+WHERE (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
 ORDER BY core_locks.lock_key
 FOR UPDATE OF core_locks SKIP LOCKED),
 changed AS
@@ -107,7 +109,7 @@ changed AS
 FROM mine, want
 WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
+ SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN ((want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
 FROM want
 LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
@@ -120,5 +122,39 @@ WHERE core_locks.lock_key = any(CAST(%(keys)s::TEXT[] AS TEXT[]));
 -- list
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp() AS held, clock_timestamp() AS seen_at
 FROM core_locks
-WHERE substr(core_locks.lock_key, %(substr_1)s::INTEGER, %(length)s::INTEGER) = %(prefix)s::VARCHAR
+WHERE substr(core_locks.lock_key, 1, %(length)s::INTEGER) = %(prefix)s::VARCHAR
 ORDER BY core_locks.lock_key;
+
+-- lockers
+SELECT pg_stat_activity.pid, pg_stat_activity.application_name, pg_stat_activity.state, pg_stat_activity.xact_start
+FROM (SELECT CAST(xmax AS TEXT) AS number
+FROM core_locks
+WHERE core_locks.lock_key = %(key)s::VARCHAR UNION ALL SELECT CAST(member.xid AS TEXT) AS xid
+FROM core_locks, pg_catalog.pg_get_multixact_members(CASE WHEN (pg_catalog.mxid_age(xmax) > 0 AND pg_catalog.mxid_age(xmax) <= (SELECT pg_catalog.mxid_age(pg_database.datminmxid) AS mxid_age_1
+FROM pg_catalog.pg_database AS pg_database
+WHERE pg_database.datname = pg_catalog.current_database())) THEN xmax END) AS member
+WHERE core_locks.lock_key = %(key)s::VARCHAR) AS lockers JOIN pg_catalog.pg_locks AS pg_locks ON CAST(pg_locks.transactionid AS TEXT) = lockers.number JOIN pg_catalog.pg_stat_activity AS pg_stat_activity ON pg_stat_activity.pid = pg_locks.pid
+WHERE pg_locks.granted
+ORDER BY pg_stat_activity.xact_start;
+
+-- stale
+SELECT core_locks.lock_key
+FROM core_locks
+WHERE substr(core_locks.lock_key, 1, %(length)s::INTEGER) = %(prefix)s::VARCHAR AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp()) AND core_locks.expires_at <= clock_timestamp() - %(idle)s::BIGINT * interval '1 microsecond' AND core_locks.fencing_token <= CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT) - %(idle)s::BIGINT
+ORDER BY core_locks.lock_key
+ LIMIT 500
+FOR UPDATE SKIP LOCKED;
+
+-- remove
+WITH "old" AS
+(SELECT core_locks.lock_key AS lock_key
+FROM core_locks
+WHERE core_locks.lock_key = any(CAST(%(keys)s::TEXT[] AS TEXT[])) AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp()) AND core_locks.expires_at <= clock_timestamp() - %(idle)s::BIGINT * interval '1 microsecond' AND core_locks.fencing_token <= CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT) - %(idle)s::BIGINT
+ORDER BY core_locks.lock_key
+FOR UPDATE SKIP LOCKED)
+ DELETE
+FROM core_locks USING "old"
+WHERE core_locks.lock_key = "old".lock_key
+RETURNING core_locks.lock_key;

@@ -37,7 +37,7 @@ RETURNING lock_key, fencing_token, expires_at;
 WITH want AS
 (SELECT json_extract(anon_1.value, '$[0]') AS k, json_extract(anon_1.value, '$[1]') AS o, json_extract(anon_1.value, '$[2]') AS a, json_extract(anon_1.value, '$[3]') AS t, json_extract(anon_1.value, '$[4]') AS h
 FROM json_each(?) AS anon_1)
- UPDATE core_locks SET attempt='', expires_at=(CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)
+ UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) THEN core_locks.acquired_at + want.t ELSE CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000 END
 FROM want
 WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000
 RETURNING lock_key, fencing_token, expires_at;
@@ -48,7 +48,7 @@ WITH want AS
 FROM json_each(?) AS anon_1)
  UPDATE core_locks SET owner_token=want.o, attempt='', expires_at=(CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)
 FROM want
-WHERE core_locks.lock_key = want.k AND core_locks.attempt != '' AND core_locks.expires_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000
+WHERE core_locks.lock_key = want.k AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000
 RETURNING lock_key, fencing_token, expires_at;
 
 -- read
@@ -63,5 +63,22 @@ FROM want);
 -- list
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000 AS held, CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000 AS seen_at
 FROM core_locks
-WHERE substr(core_locks.lock_key, ?, ?) = ?
+WHERE substr(core_locks.lock_key, 1, ?) = ?
 ORDER BY core_locks.lock_key;
+
+-- stale
+SELECT core_locks.lock_key
+FROM core_locks
+WHERE substr(core_locks.lock_key, 1, ?) = ? AND (core_locks.attempt = '' OR core_locks.expires_at <= CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) AND core_locks.expires_at <= (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) - ? AND core_locks.fencing_token <= (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) - ?
+ORDER BY core_locks.lock_key
+ LIMIT 500 OFFSET ?;
+
+-- remove
+WITH want AS
+(SELECT json_extract(anon_1.value, '$[0]') AS k, json_extract(anon_1.value, '$[1]') AS o, json_extract(anon_1.value, '$[2]') AS a, json_extract(anon_1.value, '$[3]') AS t, json_extract(anon_1.value, '$[4]') AS h
+FROM json_each(?) AS anon_1)
+ DELETE
+FROM core_locks
+WHERE core_locks.lock_key IN (SELECT want.k
+FROM want) AND (core_locks.attempt = '' OR core_locks.expires_at <= CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) AND core_locks.expires_at <= (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) - ? AND core_locks.fencing_token <= (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000) - ?
+RETURNING lock_key;

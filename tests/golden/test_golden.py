@@ -49,7 +49,7 @@ def compiled(name: str) -> str:
     leases = leases_for(dialect, core_locks(MetaData(), schema=None))
     parts = [f"-- session setup\n{text};\n" for text in leases.session_setup()]
     for statement in (
-        leases.create,
+        *leases.creates,
         leases.claim,
         leases.insert,
         leases.renew,
@@ -57,6 +57,9 @@ def compiled(name: str) -> str:
         leases.break_,
         leases.read,
         leases.list,
+        leases.lockers,
+        leases.stale,
+        leases.remove,
     ):
         if statement is not None:
             text = str(statement.clause.compile(dialect=dialect)).strip()

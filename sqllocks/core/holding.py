@@ -1,0 +1,131 @@
+"""The life of a held lease from grant to the end of its block."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqllocks.backends.port import Clock
+from sqllocks.core.claiming import Grant
+from sqllocks.core.keeping import Keeper
+from sqllocks.core.kept import Kept
+from sqllocks.core.naming import Names
+from sqllocks.core.releasing import Releases
+from sqllocks.errors import BackendUnavailable, LeaseLost, LockError
+from sqllocks.model import LockHandle, Seconds
+from sqllocks.policy import checked_ttl, margin
+
+__all__ = ["Holding"]
+
+logger = logging.getLogger("sqllocks")
+
+
+class Holding:
+    """What the blocks and leases of one provider do."""
+
+    def __init__(self, clock: Clock, keeper: Keeper, releases: Releases, names: Names) -> None:
+        self._clock = clock
+        self._releases = releases
+        self.keeper = keeper
+        self.names = names
+
+    def begin(self, grant: Grant, *, renew: bool, at_least: int) -> Kept:
+        """Begin to look after a fresh grant."""
+        kept = Kept.of(grant.want, grant.handle, grant.sent, renew=renew, at_least=at_least)
+        self.keeper.keep(kept)
+        return kept
+
+    def check(self, kept: Kept) -> None:
+        """Raise ``LeaseLost`` unless the lease is still held."""
+        if kept.ended or self.keeper.is_lost(kept):
+            raise self._lost(kept)
+
+    def on_lost(self, kept: Kept, callback: Callable[[], None]) -> None:
+        """Register a callback, or call it at once."""
+        kept.callbacks.append(callback)
+        # a loss between the look and the registration has taken its list of callbacks with it
+        if self.keeper.is_lost(kept) and callback in kept.callbacks:
+            kept.callbacks.remove(callback)
+            self.keeper.call(callback)
+
+    async def extend(self, kept: Kept, ttl: Seconds) -> LockHandle:
+        """Set another ttl; the belief never runs ahead of what may be stored."""
+        want = replace(kept.want, ttl=checked_ttl(ttl))
+        self.check(kept)
+        sent = self._clock.now()
+        kept.want = want
+        self.keeper.sending(kept)
+        # should the answer be lost, the shorter of the two expiries counts
+        kept.deadline = min(kept.deadline, sent + want.ttl / 1_000_000 - margin(want.ttl))
+        handle: LockHandle | None = None
+        try:
+            handle = await self._releases.extend(want)
+        finally:
+            if handle is None:
+                self.keeper.undecided(kept)
+        if handle is None:
+            self.keeper.lose(kept, "it expired, was broken, or somebody else holds the key")
+            raise self._lost(kept)
+        self.keeper.renewed(kept, want, sent, handle.expires_at)
+        self.keeper.rescheduled(kept)
+        return handle
+
+    async def release(self, kept: Kept) -> bool:
+        """Give it back; what cannot be settled now is tried further in the background."""
+        return (await self._release([kept]))[0]
+
+    async def _release(self, block: Sequence[Kept]) -> list[bool]:
+        """Give back in one statement what this process still holds of a block."""
+        here = [kept for kept in block if kept.pid == os.getpid() and self.keeper.let_go(kept)]
+        for kept in here:
+            kept.ended = True
+        if not here:
+            return [False] * len(block)
+        try:
+            answers = await self._releases.release_all([kept.release for kept in here])
+        except BackendUnavailable:
+            for kept in here:
+                self.keeper.release_later(kept.release, kept.want.ttl)
+            raise
+        released = {id(kept): answer for kept, answer in zip(here, answers, strict=True)}
+        return [released.get(id(kept), False) for kept in block]
+
+    async def end(
+        self, block: Sequence[Kept], error: BaseException | None, *, cause: BaseException | None = None
+    ) -> None:
+        """End a block: give back, and let the body's own exception win over anything met here."""
+        open_ = [kept for kept in block if not kept.ended]
+        problem: LockError | None = None
+        try:
+            for kept in open_:
+                self.keeper.is_lost(kept)
+            for kept, released in zip(open_, await self._release(open_), strict=True):
+                if not released and problem is None:
+                    kept.lost = kept.lost or "it expired, was broken, or somebody else holds the key"
+                    problem = self._lost(kept)
+        except LockError as failure:
+            problem = failure
+        if problem is None:
+            return
+        if error is None:
+            raise problem from (cause or problem.__cause__)
+        error.add_note(f"while this was raised: {problem}")
+
+    async def close(self, timeout: float | None) -> None:
+        """Renew until the bodies end or the time is over, then give back what is left."""
+        await self.keeper.drained(timeout)
+        for kept in self.keeper.kept():
+            if self.keeper.let_go(kept):
+                kept.lost = "its provider was closed"
+                kept.ended = True
+                await self._releases.give_back(kept.release)
+
+    def _lost(self, kept: Kept) -> LeaseLost:
+        key = self.names.outer(kept.want.key)
+        why = kept.lost or "it was given back"
+        return LeaseLost(
+            f"lock {key!r} (token {kept.token}) is not held any more: {why}. Stop the work that it protects.",
+            details={"lock_key": key},
+        )

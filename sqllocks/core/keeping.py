@@ -1,0 +1,277 @@
+"""Keeping leases: all that are due are renewed in one statement, and a loss is told exactly once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from sqllocks.backends.base import Answers, LeaseBackend
+from sqllocks.backends.port import Background, Clock
+from sqllocks.core.kept import NEVER, Kept, Pending
+from sqllocks.core.naming import Names
+from sqllocks.dialects.base import Answer, Fault, Verdict, Want
+from sqllocks.errors import LockError
+from sqllocks.policy import DRAIN_PAUSE, RENEWAL_SLICE, margin
+
+__all__ = ["Keeper"]
+
+logger = logging.getLogger("sqllocks")
+
+
+class Keeper:
+    """Renews the leases of one provider and process from one task or thread.
+
+    Taking a lease out of ``_kept`` is one atomic step, and whoever takes it out decides its end: the
+    one who gives it back, or the one who finds it lost.
+    """
+
+    def __init__(self, clock: Clock, backend: LeaseBackend, names: Names, background: Background) -> None:
+        self._clock = clock
+        self._backend = backend
+        self._names = names
+        self._background = background
+        self._kept: dict[int, Kept] = {}
+        self._pending: dict[tuple[str, str, str], Pending] = {}
+        self._next_wake = NEVER
+        self._pid = os.getpid()
+
+    # -- called by holders
+
+    def keep(self, kept: Kept) -> None:
+        """Begin to look after a lease."""
+        self.forget_after_fork()
+        self._kept[id(kept)] = kept
+        self._background.ensure(self.run, self.busy)
+        self.rescheduled(kept)
+
+    def let_go(self, kept: Kept) -> bool:
+        """Stop looking after it; true for the one who may give it back, false where it was lost."""
+        return self._kept.pop(id(kept), None) is not None
+
+    def is_lost(self, kept: Kept) -> bool:
+        """Return whether the lease must not be trusted any more; turns by the clock alone."""
+        if not kept.lost and kept.pid != os.getpid():
+            kept.lost = "it belongs to the process that this one was forked from"
+        if not kept.lost and id(kept) in self._kept and self._over(kept):
+            self.lose(kept, "its time ran out before a renewal was answered")
+        return bool(kept.lost)
+
+    def lose(self, kept: Kept, reason: str) -> None:
+        """Declare it lost and tell everybody who asked to be told, once."""
+        if self._kept.pop(id(kept), None) is None:
+            return
+        kept.lost = reason
+        logger.warning("lock %r was lost: %s", self._names.outer(kept.want.key), reason)
+        callbacks, kept.callbacks = kept.callbacks, []
+        for callback in callbacks:
+            self.call(callback)
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Run a callback on loss; what it raises is logged, because nobody waits for it."""
+        try:
+            callback()
+        except Exception:
+            logger.exception("a callback on the loss of a lock failed")
+
+    def remaining(self, kept: Kept) -> float:
+        """Return the seconds left of the trust window; 0 where it is lost."""
+        return 0.0 if self.is_lost(kept) else max(kept.deadline - self._clock.now(), 0.0)
+
+    def release_later(self, want: Want, ttl: int) -> None:
+        """Go on trying a release that was not settled, for as long as the lease can last."""
+        self.forget_after_fork()
+        self._add_pending(want, ttl)
+        self._background.ensure(self.run, self.busy)
+
+    def release_no_more(self, key: str, owner: str) -> None:
+        """Forget an unsettled release of any attempt: this owner is about to ask for the key anew."""
+        self._pending.pop((key, owner, ""), None)
+
+    def dropped(self, kept: Kept) -> None:
+        """Give back a lease whose object nobody has any more."""
+        if kept.pid != os.getpid() or not self.let_go(kept):
+            return
+        kept.ended = True
+        key = self._names.outer(kept.want.key)
+        warnings.warn(
+            f"lock {key!r} was neither released nor left; it is given back now", ResourceWarning, stacklevel=2
+        )
+        self._add_pending(kept.release, kept.want.ttl)
+
+    def rescheduled(self, kept: Kept) -> None:
+        """Note that a lease may now be due earlier than the keeper thinks."""
+        if min(kept.due, kept.deadline) < self._next_wake:
+            self._background.wake()
+
+    async def drained(self, timeout: float | None) -> None:
+        """Wait until nothing is held nor to be released any more, or the time is over."""
+        end = self._clock.now() + (NEVER if timeout is None else timeout)
+        while self.busy() and self._clock.now() < end:
+            await self._clock.sleep(min(DRAIN_PAUSE, max(end - self._clock.now(), 0.0)))
+
+    def kept(self) -> list[Kept]:
+        """Return the leases that are looked after now."""
+        self.forget_after_fork()
+        return list(self._kept.values())
+
+    def busy(self) -> bool:
+        """Return whether there is anything to look after."""
+        return bool(self._kept or self._pending)
+
+    def forget_after_fork(self) -> None:
+        """A child's leases are dead: only the parent may renew or give back what it holds."""
+        if self._pid == os.getpid():
+            return
+        self._pid = os.getpid()
+        for kept in self._kept.values():
+            kept.lost = "it belongs to the process that this one was forked from"
+        self._kept = {}
+        self._pending = {}
+        self._next_wake = NEVER
+
+    # -- changes of the expiry
+
+    def sending(self, kept: Kept) -> None:
+        """Note that a change of the expiry is about to be sent."""
+        kept.crossed = kept.in_flight > 0 or kept.crossed
+        kept.in_flight += 1
+
+    def undecided(self, kept: Kept) -> None:
+        """Note that a change got no answer; what was believed before still holds."""
+        kept.in_flight -= 1
+
+    def renewed(self, kept: Kept, want: Want, sent: float, expires_at: datetime | None) -> None:
+        """Note that the expiry was set to ``want.ttl`` after ``sent``."""
+        kept.in_flight -= 1
+        deadline = sent + want.ttl / 1_000_000 - margin(want.ttl)
+        kept.failures = 0
+        if kept.crossed:
+            # the other change may be the one that is stored: trust the shorter, and settle it soon
+            kept.deadline = min(kept.deadline, deadline)
+            kept.due = self._clock.now() if kept.renewed else NEVER
+            kept.crossed = kept.in_flight > 0
+            return
+        if expires_at is None:  # not told: later by as much as the deadline moved
+            expires_at = kept.expires_at + timedelta(seconds=deadline - kept.deadline)
+        kept.deadline, kept.expires_at = deadline, expires_at
+        kept.due = sent + want.ttl / 3_000_000 if kept.renewed else NEVER
+
+    # -- the activity
+
+    async def run(self) -> None:
+        """Renew what is due until there is nothing to look after."""
+        idle_since = self._clock.now()
+        while True:
+            due, wake = self._look(self._clock.now())
+            if due:
+                for start in range(0, len(due), RENEWAL_SLICE):
+                    await self._renew(due[start : start + RENEWAL_SLICE])
+                continue
+            wake = min(wake, await self._release_pending())
+            if self.busy():
+                idle_since = self._clock.now()
+            elif self._clock.now() - idle_since >= self._background.linger:
+                return
+            else:
+                wake = idle_since + self._background.linger
+            self._next_wake = wake
+            await self._background.pause(max(wake - self._clock.now(), 0.0))
+
+    def _look(self, now: float) -> tuple[list[Kept], float]:
+        """Return what to renew now, sorted by key, and when to look again; expired leases are lost."""
+        due: dict[str, Kept] = {}
+        wake = NEVER
+        everything = [kept for kept in self.kept() if not self.is_lost(kept) and not kept.pins]
+        soonest = min((kept.due for kept in everything), default=NEVER)
+        for kept in everything:
+            # what is due soon goes along, so that many leases make few statements
+            early = kept.want.ttl / 9_000_000 if soonest <= now and not kept.failures else 0.0
+            if kept.due <= now + early and kept.want.key not in due:
+                due[kept.want.key] = kept
+            else:
+                wake = min(wake, kept.due, kept.deadline)
+        return [due[key] for key in sorted(due)], wake
+
+    async def renew_now(self, kept: Kept) -> None:
+        """Renew one lease after a guarded transaction, also where its ttl ran out meanwhile."""
+        if kept.renewed:
+            await self._renew([kept], revive=True)
+
+    def find(self, key: str, owner: str, token: int) -> list[Kept]:
+        """Return the lease with that grant, if it is looked after."""
+        return [
+            kept
+            for kept in self.kept()
+            if kept.token == token and kept.want.key == key and kept.want.owner == owner
+        ]
+
+    async def _renew(self, batch: Sequence[Kept], *, revive: bool = False) -> None:
+        wants = {id(kept): kept.want for kept in batch}
+        sent = self._clock.now()
+        for kept in batch:
+            self.sending(kept)
+        soonest = min(kept.deadline for kept in self.kept() or batch)
+        # a statement that hangs must not keep a loss from being told
+        alarm = self._clock.alarm(max(soonest - sent, 0.0), self._expire)
+        answers: Answers = {}
+        try:
+            answers = await self._backend.renew(list(wants.values()), values=False, revive=revive)
+        except (Fault, LockError) as problem:
+            self._warn(batch, problem.message)
+        finally:
+            alarm.cancel()
+            for kept in batch:
+                self._answered(kept, wants[id(kept)], sent, answers.get(kept.want.key))
+
+    def _answered(self, kept: Kept, want: Want, sent: float, answer: Answer | None) -> None:
+        if answer is not None and answer.verdict is Verdict.DONE:
+            self.renewed(kept, want, sent, answer.expires_at)
+            return
+        self.undecided(kept)
+        if answer is not None and answer.verdict is Verdict.REFUSED:
+            kept.refused = True
+            # a guarded transaction has proven it since; whether it goes on is asked when that ends
+            if not kept.pins:
+                self.lose(kept, "it expired, was broken, or somebody else holds the key")
+            return
+        # a locked row, or no answer: again soon, until the deadline
+        kept.failures += 1
+        ttl = want.ttl / 1_000_000
+        kept.due = self._clock.now() + min(0.01 * 2 ** min(kept.failures, 8), ttl / 10, 1.0)
+
+    def _expire(self) -> None:
+        for kept in self.kept():
+            self.is_lost(kept)
+
+    def _over(self, kept: Kept) -> bool:
+        return not kept.pins and self._clock.now() >= kept.deadline
+
+    def _warn(self, batch: Sequence[Kept], message: str) -> None:
+        if any(kept.failures == 0 for kept in batch):
+            first = self._names.outer(batch[0].want.key)
+            others = f" and {len(batch) - 1} others" if len(batch) > 1 else ""
+            logger.warning("renewal of lock %r%s failed, asking again: %s", first, others, message)
+
+    def _add_pending(self, want: Want, ttl: int) -> None:
+        now = self._clock.now()
+        self._pending[want.key, want.owner, want.attempt] = Pending(want, now + ttl / 1_000_000, now)
+        self._background.wake()
+
+    async def _release_pending(self) -> float:
+        """Try the releases whose time has come; return when the next one's comes."""
+        for name, pending in list(self._pending.items()):
+            if pending.due > self._clock.now():
+                continue
+            try:
+                answers = await self._backend.release([pending.want])
+                settled = answers[pending.want.key].verdict is not Verdict.SKIPPED
+            except (Fault, LockError):
+                settled = False
+            if settled or self._clock.now() >= pending.until:
+                self._pending.pop(name, None)
+            pending.pause = min(pending.pause * 2, 1.0)
+            pending.due = self._clock.now() + pending.pause
+        return min((pending.due for pending in list(self._pending.values())), default=NEVER)

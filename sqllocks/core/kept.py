@@ -1,0 +1,70 @@
+"""What this process believes of the leases that it holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqllocks.dialects.base import Want
+from sqllocks.model import LockHandle
+from sqllocks.policy import PENDING_PAUSE, margin
+
+__all__ = ["NEVER", "Kept", "Pending"]
+
+NEVER = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """One lease in this process: what is believed of it, by the local monotonic clock."""
+
+    want: Want
+    token: int
+    expires_at: datetime
+    deadline: float
+    """Up to this moment the lease is trusted: before sending + ttl − margin."""
+    due: float
+    """When it is to be renewed next; never for a lease that is not renewed."""
+    renewed: bool = True
+    at_least: int = 0
+    """Microseconds that the key stays taken after the grant, released or not."""
+    pid: int = field(default_factory=os.getpid)
+    lost: str = ""
+    """Why it was lost; empty while it is held."""
+    in_flight: int = 0
+    crossed: bool = False
+    """Two changes of the expiry were under way at once, so the later answer need not be the stored one."""
+    failures: int = 0
+    refused: bool = False
+    """The last renewal found it over."""
+    pins: int = 0
+    """Guarded transactions of this process that are open on it, where renewals must wait for them."""
+    ended: bool = False
+    """Given back by its holder."""
+    callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    @classmethod
+    def of(cls, want: Want, handle: LockHandle, sent: float, *, renew: bool, at_least: int) -> Kept:
+        """Return what is known right after a grant whose claim was sent at ``sent``."""
+        due = sent + want.ttl / 3_000_000 if renew else NEVER
+        deadline = sent + want.ttl / 1_000_000 - margin(want.ttl)
+        return cls(
+            want, handle.fencing_token, handle.expires_at, deadline, due, renewed=renew, at_least=at_least
+        )
+
+    @property
+    def release(self) -> Want:
+        """What gives this very grant back."""
+        return Want(self.want.key, self.want.owner, self.want.attempt, self.at_least)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A release that could not be settled at once."""
+
+    want: Want
+    until: float
+    due: float
+    pause: float = PENDING_PAUSE / 2

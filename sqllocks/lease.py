@@ -1,0 +1,242 @@
+"""What `hold` yields: a lease that is renewed in the background and knows when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from sqllocks.core.claiming import Grant
+from sqllocks.core.holding import Holding
+from sqllocks.core.keeping import Keeper
+from sqllocks.core.kept import Kept
+from sqllocks.model import LockHandle, Seconds
+from sqllocks.runtime.blocking import drive
+
+__all__ = ["AsyncHold", "AsyncLease", "Hold", "Lease"]
+
+L = TypeVar("L", bound="_Local")
+Y = TypeVar("Y")
+
+
+class _Local:
+    """The part that needs no database: it turns by the local monotonic clock."""
+
+    def __init__(self, holding: Holding, kept: Kept) -> None:
+        self._holding = holding
+        self._kept = kept
+        # the keeper knows `kept` alone, so this object can be collected, and then the lease is given back
+        weakref.finalize(self, holding.keeper.dropped, kept).atexit = False
+
+    @property
+    def acquired(self) -> bool:
+        """Always true: a lease was granted."""
+        return True
+
+    @property
+    def lock_key(self) -> str:
+        """The caller's key."""
+        return self._holding.names.outer(self._kept.want.key)
+
+    @property
+    def owner_token(self) -> str:
+        """The owner token of this grant."""
+        return self._kept.want.owner
+
+    @property
+    def fencing_token(self) -> int:
+        """Greater than that of every earlier grant of the key."""
+        return self._kept.token
+
+    @property
+    def expires_at(self) -> datetime:
+        """The expiry by the database's clock, as the last renewal is known to have set it (aware, UTC)."""
+        return self._kept.expires_at
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease ended before it was given back. Asks no database; never turns false again."""
+        return self._keeper.is_lost(self._kept)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which the lease may still be trusted without another renewal; 0 after its end."""
+        return 0.0 if self._kept.ended else self._keeper.remaining(self._kept)
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` where the lease is lost or was given back. Asks no database."""
+        self._holding.check(self._kept)
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the lease is lost, at once where it already is.
+
+        It is called from the keeper's thread or task, or from whoever notices the loss first; what it
+        raises is logged.
+        """
+        self._holding.on_lost(self._kept, callback)
+
+    def __repr__(self) -> str:
+        state = "given back" if self._kept.ended else "lost" if self._kept.lost else "held"
+        return f"<{type(self).__name__} {self.lock_key!r} token={self.fencing_token} {state}>"
+
+    @property
+    def _keeper(self) -> Keeper:
+        return self._holding.keeper
+
+
+class Lease(_Local):
+    """A lease of the blocking form; see ``LockProvider.hold``."""
+
+    def extend(self, *, ttl: Seconds) -> LockHandle:
+        """Set the expiry to now + ``ttl``, and renew with that ttl from now on.
+
+        Returns the handle with the new expiry. Raises ``LeaseLost``, or ``BackendUnavailable`` as
+        ``LockProvider.extend`` does.
+        """
+        return drive(self._holding.extend(self._kept, ttl))
+
+    def release(self) -> bool:
+        """Give the lease back before the end of the block; ``False`` where it was lost or is given back.
+
+        Raises ``BackendUnavailable`` where it could not be settled; it is then tried further in the
+        background.
+        """
+        return drive(self._holding.release(self._kept))
+
+
+class AsyncLease(_Local):
+    """A lease of the asyncio form; see ``AsyncLockProvider.hold``."""
+
+    async def extend(self, *, ttl: Seconds) -> LockHandle:
+        """Set the expiry to now + ``ttl``, and renew with that ttl from now on.
+
+        Returns the handle with the new expiry. Raises ``LeaseLost``, or ``BackendUnavailable`` as
+        ``LockProvider.extend`` does.
+        """
+        return await self._holding.extend(self._kept, ttl)
+
+    async def release(self) -> bool:
+        """Give the lease back before the end of the block; ``False`` where it was lost or is given back.
+
+        Raises ``BackendUnavailable`` where it could not be settled; it is then tried further in the
+        background.
+        """
+        return await self._holding.release(self._kept)
+
+
+class _Block(Generic[L, Y]):
+    """One use of `hold` or `hold_many`."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        take: Callable[[], Any],
+        make: Callable[[Holding, Kept], L],
+        give: Callable[[Sequence[L]], Y],
+        *,
+        renew: bool,
+        at_least: int,
+    ) -> None:
+        self._holding = holding
+        self._take = take
+        self._make = make
+        self._give = give
+        self._renew = renew
+        self._at_least = at_least
+        self._kept: list[Kept] = []
+        # a block without "as" must not lose its lease to the garbage collector
+        self._leases: list[L] = []
+
+    def _begin(self, grants: Sequence[Grant]) -> Y:
+        self._kept = [
+            self._holding.begin(grant, renew=self._renew, at_least=self._at_least) for grant in grants
+        ]
+        self._leases = [self._make(self._holding, kept) for kept in self._kept]
+        return self._give(self._leases)
+
+    def _reenter(self) -> None:
+        if self._kept:
+            raise RuntimeError("this block was entered already; call hold() once for each use")
+
+
+class Hold(_Block[Lease, Y]):
+    """The context manager of the blocking form."""
+
+    def __enter__(self) -> Y:
+        self._reenter()
+        return self._begin(drive(self._take()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        drive(self._holding.end(self._kept, error))
+
+
+class AsyncHold(_Block[AsyncLease, Y]):
+    """The context manager of the asyncio form: a loss cancels the body.
+
+    It takes the care of ``asyncio.timeout``: only a cancellation of its own becomes ``LeaseLost``, and
+    the task's count of cancellations is right afterwards.
+    """
+
+    _task: asyncio.Task[Any] | None = None
+    _before = 0
+    _inside = False
+    _cancelled = False
+
+    async def __aenter__(self) -> Y:
+        self._reenter()
+        grants = await self._take()
+        given = self._begin(grants)
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task else 0
+        self._inside = True
+        # weak: a lease that is told of its loss must still be collected when nobody has it
+        cancel = weakref.WeakMethod(self._cancel_body)
+        for kept in self._kept:
+            self._holding.on_lost(kept, partial(_call, cancel))
+        return given
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside = False
+        ours = self._take_back_cancel()
+        if ours and error is None:
+            await self._swallow_cancel()
+        cancelled = error if ours and isinstance(error, asyncio.CancelledError) else None
+        await self._holding.end(self._kept, None if cancelled else error, cause=cancelled)
+
+    def _cancel_body(self) -> None:
+        if self._task is not None:
+            # the loss may be noticed in another thread, by a finalizer for example
+            self._task.get_loop().call_soon_threadsafe(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._inside and not self._cancelled and self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    def _take_back_cancel(self) -> bool:
+        """Return whether the body was cancelled by its loss alone, not by anybody else as well."""
+        if not self._cancelled or self._task is None:
+            return False
+        return self._task.uncancel() <= self._before
+
+    async def _swallow_cancel(self) -> None:
+        # the body ended before its cancellation reached it; before 3.13 it would hit the next await
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._task is not None and self._task.cancelling() > self._before:
+                raise
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    found = method()
+    if found is not None:
+        found()

@@ -1,0 +1,103 @@
+"""What the core asks of the world at each await, and what the world may reply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqllocks.dialects.base import FaultKind, Result, Want
+
+__all__ = [
+    "Answered",
+    "Ask",
+    "Done",
+    "Failed",
+    "Interrupted",
+    "Join",
+    "Open",
+    "Query",
+    "Reply",
+    "Sleep",
+    "TimedOut",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement on a session that is open."""
+
+    statement: str
+    wants: tuple[Want, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> bool:
+        return self.statement not in ("read", "lockers")
+
+    def __str__(self) -> str:
+        wanted = (f"{want.key} as {want.owner}/{want.attempt or '*'}" for want in self.wants)
+        return f"{self.statement} {', '.join((*wanted, *self.keys))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A new session, where none was kept."""
+
+    def __str__(self) -> str:
+        return "connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A pause."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"sleep {self.seconds:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The end of another strand, which nothing interrupts."""
+
+    strand: int
+
+    def __str__(self) -> str:
+        return f"wait for strand {self.strand}"
+
+
+Ask: TypeAlias = Query | Open | Sleep | Join
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The statement was carried out and its answer came."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The statement, or the connecting, ended in a fault."""
+
+    kind: FaultKind
+    sent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Cancelled, or stopped from the keyboard, at this await."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Connected, slept, or joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The other strand goes on behind."""
+
+
+Reply: TypeAlias = Answered | Failed | Interrupted | Done | TimedOut

@@ -1,0 +1,207 @@
+"""Statements on the modelled table, with the answers that each family of databases gives.
+
+Parameters and answers are those of the real dialects: what they encode is decoded here, and what
+they tell apart is what the database would have sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import MetaData
+
+from sqllocks.backends.base import Capabilities
+from sqllocks.dialects.base import LeaseDialect, Parameters, Result, Verdict, Want
+from sqllocks.dialects.mysql import MysqlLeases
+from sqllocks.dialects.postgresql import PostgresqlLeases
+from sqllocks.dialects.sqlite import SqliteLeases
+from sqllocks.schema import core_locks, from_microseconds
+from tests.exploration.asks import Query
+from tests.exploration.table import Blocked, Pins, Row, Rows, Rules, held
+
+__all__ = ["FAMILIES", "Family", "family"]
+
+LOCKED, GUARDED, WRITER = "row lock", "guard", "writer"
+
+
+class Family:
+    """One family of databases: its dialect, and what its statements do and answer."""
+
+    pins: tuple[str, ...] = (LOCKED,)
+    """How an open transaction can stand in the way."""
+    capabilities = Capabilities()
+    _inserts_in_claim = True
+
+    def __init__(self, name: str, sql: LeaseDialect, rules: Rules) -> None:
+        self.name = name
+        self.sql = sql
+        self.rules = rules
+
+    def decoded(self, parameters: Parameters) -> tuple[tuple[Want, ...], tuple[str, ...]]:
+        """Return the wants, or the keys, that the dialect packed into parameters."""
+        if "key" in parameters:
+            return (), (parameters["key"],)
+        elements = json.loads(parameters["batch"])
+        wants = tuple(self._want(element) for element in elements if len(element) > 1)
+        return wants, () if wants else tuple(self._key(element) for element in elements)
+
+    def execute(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
+        """Carry out one statement; raises ``Blocked``."""
+        if query.statement == "read":
+            return rows, self._read(query.keys, rows, now)
+        if query.statement == "lockers":
+            return rows, Result((), 0)  # a privilege is missing, or it is over already
+        changed = dict(rows)
+        done = [want for want in query.wants if self._apply(query.statement, want, changed, pins, now)]
+        return changed, self._answer(query, done, changed, now)
+
+    def _apply(self, statement: str, want: Want, rows: dict[str, Row], pins: Pins, now: int) -> bool:
+        row, pin = rows.get(want.key), pins.get(want.key)
+        if statement in ("claim", "insert"):
+            if row is None:
+                return self._insert(statement, want, rows, pin, now)
+            if statement == "insert" or not self.rules.takes(row, now, pinned=pin is not None):
+                return False
+            rows[want.key] = self.rules.granted(row, want, now)
+            return True
+        if row is None or pin == LOCKED or (statement == "break" and pin is not None):
+            return False
+        if not (_breaks(row, want, now) if statement == "break" else self.rules.owns(row, want, now)):
+            return False
+        rows[want.key] = self._change(statement)(row, want, now)
+        return True
+
+    def _insert(self, statement: str, want: Want, rows: dict[str, Row], pin: str | None, now: int) -> bool:
+        if statement == "claim" and not self._inserts_in_claim:
+            return False
+        if pin is not None:
+            raise Blocked  # somebody else's uncommitted row of the same key
+        rows[want.key] = self.rules.granted(None, want, now)
+        return True
+
+    def _change(self, statement: str) -> Callable[[Row, Want, int], Row]:
+        rules = self.rules
+        return {"renew": rules.renewed, "release": rules.released, "break": rules.broken}[statement]
+
+    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
+        """Name the rows that were changed."""
+        changed = [rows[want.key] for want in done]
+        return Result(tuple((row.key, row.token, self._instant(row.expires)) for row in changed), len(done))
+
+    def _read(self, keys: Sequence[str], rows: Rows, now: int) -> Result:
+        found = [rows[key] for key in keys if key in rows]
+        return Result(tuple(self._columns(row, now) for row in found), len(found))
+
+    def _columns(self, row: Row, now: int) -> tuple[Any, ...]:
+        acquired, expires, seen_at = map(self._instant, (row.acquired, row.expires, now))
+        names = (row.key, row.owner, row.attempt, "lease", row.holder, "")
+        return (*names, row.token, acquired, expires, held(row, now), seen_at)
+
+    def _instant(self, microseconds: int) -> Any:
+        return microseconds
+
+    def _want(self, element: Any) -> Want:
+        return Want(*element)
+
+    def _key(self, element: Any) -> str:
+        key: str = element[0]
+        return key
+
+
+class Sqlite(Family):
+    """One writer: an open transaction that writes keeps every statement out, whatever its key."""
+
+    pins = (WRITER,)
+    capabilities = Capabilities(single_writer=True)
+
+    def execute(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
+        if pins and query.writes:
+            raise Blocked
+        return super().execute(query, rows, pins, now)
+
+
+class Postgresql(Family):
+    """Each statement answers for every key; a guard lets its holder's own statements pass."""
+
+    pins = (LOCKED, GUARDED)
+
+    def decoded(self, parameters: Parameters) -> tuple[tuple[Want, ...], tuple[str, ...]]:
+        if "key" in parameters:
+            return (), (parameters["key"],)
+        if "owners" not in parameters:
+            return (), tuple(parameters["keys"])
+        columns = (parameters[name] for name in ("keys", "owners", "attempts", "ttls", "holders"))
+        return tuple(map(Want, *columns)), ()
+
+    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
+        answers = [self._told(query.statement, want, rows, now, want in done) for want in query.wants]
+        return Result(tuple(answers), len(answers))
+
+    def _told(self, statement: str, want: Want, rows: Rows, now: int, done: bool) -> tuple[Any, ...]:
+        row = rows.get(want.key)
+        if row is None:
+            verdict = Verdict.SKIPPED if statement == "claim" else Verdict.REFUSED
+            return want.key, verdict.value, None, None
+        if done:
+            verdict = Verdict.DONE
+        elif statement == "claim":
+            verdict = Verdict.REFUSED if held(row, now) else Verdict.SKIPPED
+            verdict = Verdict.DONE if row.attempt == want.attempt else verdict
+        else:
+            applies = _breaks(row, want, now) if statement == "break" else self.rules.owns(row, want, now)
+            verdict = Verdict.SKIPPED if applies else Verdict.REFUSED
+        return want.key, verdict.value, row.token, self._instant(row.expires)
+
+    def _instant(self, microseconds: int) -> datetime:
+        return from_microseconds(microseconds)
+
+
+class Mariadb(Family):
+    """Existing rows are claimed, missing ones inserted by a statement that answers nothing."""
+
+    _inserts_in_claim = False
+
+    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
+        if query.statement == "insert":
+            return Result((), len(done))
+        return super()._answer(query, done, rows, now)
+
+    def _instant(self, microseconds: int) -> datetime:
+        return from_microseconds(microseconds).replace(tzinfo=None)
+
+    def _want(self, element: Any) -> Want:
+        return Want(element["k"], element["o"], element["a"], element["t"], element["h"])
+
+    def _key(self, element: Any) -> str:
+        key: str = element["k"]
+        return key
+
+
+class Mysql(Mariadb):
+    """Nothing is named, changes are counted, two for each row."""
+
+    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
+        return Result((), len(done) if query.statement == "insert" else 2 * len(done))
+
+
+FAMILIES = ("postgresql", "sqlite", "mysql", "mariadb")
+
+
+def family(name: str, rules: Rules | None = None) -> Family:
+    """Return a family of databases by its name, with changed rules for a mutant."""
+    table = core_locks(MetaData())
+    makers: dict[str, tuple[type[Family], Callable[[], LeaseDialect]]] = {
+        "postgresql": (Postgresql, lambda: PostgresqlLeases(table)),
+        "sqlite": (Sqlite, lambda: SqliteLeases(table)),
+        "mysql": (Mysql, lambda: MysqlLeases(table)),
+        "mariadb": (Mariadb, lambda: MysqlLeases(table, mariadb=True)),
+    }
+    kind, dialect = makers[name]
+    return kind(name, dialect(), rules or Rules())
+
+
+def _breaks(row: Row, want: Want, now: int) -> bool:
+    return held(row, now) and want.attempt in ("", row.attempt)
