@@ -53,11 +53,12 @@ def worker(url: str, amount: int, told: Connection) -> None:
                 with Session(engine) as session:
                     balances = {row.name: row.balance for row in session.execute(select(accounts))}
                 told.send("read")
-                time.sleep(0.05)  # thinking: here one of the two is stopped
+                time.sleep(0.2)  # thinking: here one of the two is stopped
                 with Session(engine) as session, session.begin():
                     lease.guard(session)  # stale: raises, and nothing is written
                     move(session, balances, amount)
                 told.send("moved")
+            time.sleep(0.1)  # let the other one have its turn
         except LeaseLost as lost:
             told.send(f"refused: {type(lost).__name__}")
 
@@ -77,7 +78,9 @@ def prepare(url: str) -> Engine:
 
 
 def until(told: Connection, start: str, seconds: float = 20) -> str:
-    """Return the next message with that start."""
+    """Return the next message with that start, of those that come from now on."""
+    while told.poll():
+        told.recv()
     while told.poll(seconds):
         message: str = told.recv()
         if message.startswith(start):

@@ -13,6 +13,7 @@ from sqllocks.errors import (
     StaleFencingToken,
     TransactionConflict,
 )
+from sqllocks.fencing import accepts, async_guard, guard
 from sqllocks.lease import AsyncLease, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.protocols import AsyncLockProvider, LockProvider
@@ -45,5 +46,8 @@ __all__ = [
     "SqlLockProvider",
     "StaleFencingToken",
     "TransactionConflict",
+    "accepts",
+    "async_guard",
+    "guard",
     "locked",
 ]

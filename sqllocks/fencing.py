@@ -31,15 +31,27 @@ from sqllocks.backends.base import Capabilities
 from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.guard import Claim, Ending, Granted, Pins, checked_at_most, checked_claim, objection
 from sqllocks.core.naming import Names
+from sqllocks.dialects.base import Answer, Want
 from sqllocks.dialects.guards import GuardedRow, View, is_clustered
 from sqllocks.dialects.proofs import Fence, no_fence_in_a_cluster
+from sqllocks.errors import BackendUnavailable
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.guarding import Proofs, begun
-from sqllocks.runtime.transactions import on_transaction_end
+from sqllocks.runtime.transactions import is_watched, on_transaction_end
 from sqllocks.schema import TABLE_NAME, core_locks
 
-__all__ = ["AsyncGuarded", "Guarded", "Guards", "MemoryGuards", "accepts", "async_guard", "guard"]
+__all__ = [
+    "AsyncGuarded",
+    "Guarded",
+    "Guards",
+    "MemoryGuards",
+    "accepts",
+    "async_guard",
+    "asyncio_source",
+    "blocking_source",
+    "guard",
+]
 
 
 class Guarded(Protocol):
@@ -59,13 +71,13 @@ class _Guards:
 
     def guard(self, session_or_connection: Any, handle: Granted, *, at_most: Seconds | None = None) -> None:
         """Prove the lease inside the caller's transaction and pin it there; see ``LockProvider.guard``."""
-        self.prove(_blocking(session_or_connection), handle, at_most=at_most)
+        self.prove(blocking_source(session_or_connection), handle, at_most=at_most)
 
     async def async_guard(
         self, session_or_connection: Any, handle: Granted, *, at_most: Seconds | None = None
     ) -> None:
         """Do the same in the asyncio form."""
-        source = _asyncio(session_or_connection)
+        source = asyncio_source(session_or_connection)
         await source.run_sync(partial(self.prove, handle=handle, at_most=at_most))
 
     def prove(self, source: Session | Connection, handle: Granted, *, at_most: Seconds | None = None) -> None:
@@ -83,8 +95,9 @@ class Guards(_Guards):
     """Proofs of the leases in one lock table.
 
     ``handle`` is a ``LockHandle`` or anything with its fields, such as a ``Lease``. ``pins`` is told where
-    a guard stops the lease's own renewals. ``dialect`` is that of a connected engine on the same server;
-    without it ``fenced`` cannot tell a cluster before the statement is compiled.
+    a guard stops the lease's own renewals. ``dialect`` is that of an engine on the same server whose
+    connections have asked about the cluster; without it ``fenced`` cannot tell one before the statement
+    is compiled.
     """
 
     def __init__(
@@ -107,15 +120,20 @@ class Guards(_Guards):
     def fenced(self, handle: Granted) -> ColumnElement[bool]:
         """Return the proof as a condition for a WHERE clause; see ``LockProvider.fenced``."""
         claim = self._claim(handle)
-        if self._dialect is not None and is_clustered(self._dialect):
-            raise no_fence_in_a_cluster()
+        if self._dialect is not None:
+            _refuse_in_a_cluster(self._dialect)
         return self._fence(claim.key, claim.owner, claim.token)
+
+    def claim_here(self, connection: Connection, want: Want) -> Answer | None:
+        """Claim a key in the caller's own transaction; ``None`` where it is held."""
+        return self._proofs.claim(connection, want)
 
     def _claim(self, handle: Granted) -> Claim:
         return checked_claim(handle, self._names.inner(handle.lock_key))
 
     def _prove(self, source: Session | Connection, claim: Claim, at_most: int | None) -> None:
-        connection, how = self._proofs.prove(source, claim, at_most)
+        pinned = partial(is_watched, name=(id(self._pins), claim))
+        connection, how = self._proofs.prove(source, claim, at_most, pinned)
         if how.stops_own and self._pins is not None:
             _pin(self._pins, connection, claim)
 
@@ -207,6 +225,17 @@ def accepts(column: SQLColumnExpression[Any], token: int) -> ColumnElement[bool]
     return or_(column.is_(None), column <= bindparam(None, token, type_=BigInteger))
 
 
+def _refuse_in_a_cluster(dialect: Dialect) -> None:
+    clustered = is_clustered(dialect)
+    if clustered is None:
+        raise BackendUnavailable(
+            "fenced() has to know whether the server belongs to a cluster, and nothing has been asked of it yet: "
+            "call guard(), or any method of this provider that asks the database, before it"
+        )
+    if clustered:
+        raise no_fence_in_a_cluster()
+
+
 def _pin(pins: Pins, connection: Connection, claim: Claim) -> None:
     def ended(ending: Ending) -> None:
         pins.unpinned(claim.key, claim.owner, claim.token, ending)
@@ -219,7 +248,8 @@ _BLOCKING: tuple[type, ...] = (Session, scoped_session, Connection)
 _ASYNCIO: tuple[type, ...] = (AsyncSession, async_scoped_session, AsyncConnection)
 
 
-def _blocking(given: Any) -> Session | Connection:
+def blocking_source(given: Any) -> Session | Connection:
+    """Return a session or connection of the blocking form, or raise ``TypeError``."""
     if isinstance(given, _BLOCKING):
         return cast("Session | Connection", given() if isinstance(given, scoped_session) else given)
     if isinstance(given, _ASYNCIO):
@@ -227,7 +257,8 @@ def _blocking(given: Any) -> Session | Connection:
     raise _wrong(given, "pass a Session or Connection in the transaction that writes")
 
 
-def _asyncio(given: Any) -> AsyncSession | AsyncConnection:
+def asyncio_source(given: Any) -> AsyncSession | AsyncConnection:
+    """Return a session or connection of the asyncio form, or raise ``TypeError``."""
     if isinstance(given, _ASYNCIO):
         return cast(
             "AsyncSession | AsyncConnection", given() if isinstance(given, async_scoped_session) else given

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from operator import itemgetter
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement
 
 from sqllocks.core.holding import Holding
 from sqllocks.core.leases import Leases
+from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.lease import AsyncHold, AsyncLease, Hold, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import checked_at_least, checked_wait
 from sqllocks.protocols import AsyncLockProvider, LockProvider
 from sqllocks.runtime.blocking import drive
+from sqllocks.transactional import TransactionHolds
 
 __all__ = ["AsyncioForm", "BlockingForm"]
 
@@ -24,6 +29,8 @@ class BlockingForm(LockProvider):
 
     _leases: Leases
     _holding: Holding
+    _guards: Guards | MemoryGuards
+    _transactions: TransactionHolds
 
     def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
         return drive(self._leases.acquire(lock_key, ttl=ttl, owner_token=owner_token))
@@ -65,7 +72,7 @@ class BlockingForm(LockProvider):
         return Hold(
             self._holding,
             lambda: self._leases.grant_many([want], longest),
-            Lease,
+            partial(Lease, guards=self._guards),
             itemgetter(0),
             renew=renew,
             at_least=checked_at_least(at_least, want.ttl),
@@ -84,11 +91,24 @@ class BlockingForm(LockProvider):
         return Hold(
             self._holding,
             lambda: self._leases.grant_many(wants, longest),
-            Lease,
+            partial(Lease, guards=self._guards),
             list,
             renew=renew,
             at_least=checked_at_least(at_least, wants[0].ttl),
         )
+
+    def hold_for_transaction(
+        self, session: Any, lock_key: str, *, ttl: Seconds, wait: Seconds | None = 0
+    ) -> LockHandle:
+        return drive(self._transactions.hold(session, lock_key, ttl=ttl, wait=wait))
+
+    def guard(
+        self, session_or_connection: Any, handle: LockHandle, *, at_most: Seconds | None = None
+    ) -> None:
+        self._guards.guard(session_or_connection, handle, at_most=at_most)
+
+    def fenced(self, handle: LockHandle) -> ColumnElement[bool]:
+        return self._guards.fenced(handle)
 
     def purge(self, *, idle: Seconds) -> int:
         return drive(self._leases.purge(idle=idle))
@@ -122,6 +142,8 @@ class AsyncioForm(AsyncLockProvider):
 
     _leases: Leases
     _holding: Holding
+    _guards: Guards | MemoryGuards
+    _transactions: TransactionHolds
 
     async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
         return await self._leases.acquire(lock_key, ttl=ttl, owner_token=owner_token)
@@ -163,7 +185,7 @@ class AsyncioForm(AsyncLockProvider):
         return AsyncHold(
             self._holding,
             lambda: self._leases.grant_many([want], longest),
-            AsyncLease,
+            partial(AsyncLease, guards=self._guards),
             itemgetter(0),
             renew=renew,
             at_least=checked_at_least(at_least, want.ttl),
@@ -182,11 +204,24 @@ class AsyncioForm(AsyncLockProvider):
         return AsyncHold(
             self._holding,
             lambda: self._leases.grant_many(wants, longest),
-            AsyncLease,
+            partial(AsyncLease, guards=self._guards),
             list,
             renew=renew,
             at_least=checked_at_least(at_least, wants[0].ttl),
         )
+
+    async def hold_for_transaction(
+        self, session: Any, lock_key: str, *, ttl: Seconds, wait: Seconds | None = 0
+    ) -> LockHandle:
+        return await self._transactions.hold(session, lock_key, ttl=ttl, wait=wait)
+
+    async def guard(
+        self, session_or_connection: Any, handle: LockHandle, *, at_most: Seconds | None = None
+    ) -> None:
+        await self._guards.async_guard(session_or_connection, handle, at_most=at_most)
+
+    def fenced(self, handle: LockHandle) -> ColumnElement[bool]:
+        return self._guards.fenced(handle)
 
     async def purge(self, *, idle: Seconds) -> int:
         return await self._leases.purge(idle=idle)

@@ -10,10 +10,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import ColumnElement
+
 from sqllocks.core.claiming import Grant
 from sqllocks.core.holding import Holding
 from sqllocks.core.keeping import Keeper
 from sqllocks.core.kept import Kept
+from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.runtime.blocking import drive
 
@@ -26,9 +29,10 @@ Y = TypeVar("Y")
 class _Local:
     """The part that needs no database: it turns by the local monotonic clock."""
 
-    def __init__(self, holding: Holding, kept: Kept) -> None:
+    def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards) -> None:
         self._holding = holding
         self._kept = kept
+        self._guards = guards
         # the keeper knows `kept` alone, so this object can be collected, and then the lease is given back
         weakref.finalize(self, holding.keeper.dropped, kept).atexit = False
 
@@ -79,6 +83,10 @@ class _Local:
         """
         self._holding.on_lost(self._kept, callback)
 
+    def fenced(self) -> ColumnElement[bool]:
+        """Return the proof of holding as a condition for a WHERE clause; see ``LockProvider.fenced``."""
+        return self._guards.fenced(self)
+
     def __repr__(self) -> str:
         state = "given back" if self._kept.ended else "lost" if self._kept.lost else "held"
         return f"<{type(self).__name__} {self.lock_key!r} token={self.fencing_token} {state}>"
@@ -99,6 +107,11 @@ class Lease(_Local):
         """
         return drive(self._holding.extend(self._kept, ttl))
 
+    def guard(self, session_or_connection: Any, /, *, at_most: Seconds | None = None) -> None:
+        """Prove in the caller's transaction that the lease is held; see ``LockProvider.guard``."""
+        self.check()
+        self._guards.guard(session_or_connection, self, at_most=at_most)
+
     def release(self) -> bool:
         """Give the lease back before the end of the block; ``False`` where it was lost or is given back.
 
@@ -118,6 +131,11 @@ class AsyncLease(_Local):
         ``LockProvider.extend`` does.
         """
         return await self._holding.extend(self._kept, ttl)
+
+    async def guard(self, session_or_connection: Any, /, *, at_most: Seconds | None = None) -> None:
+        """Prove in the caller's transaction that the lease is held; see ``LockProvider.guard``."""
+        self.check()
+        await self._guards.async_guard(session_or_connection, self, at_most=at_most)
 
     async def release(self) -> bool:
         """Give the lease back before the end of the block; ``False`` where it was lost or is given back.

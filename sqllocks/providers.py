@@ -7,19 +7,24 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import MetaData
+from sqlalchemy.engine import Dialect
 
 from sqllocks.backends.base import Capabilities
 from sqllocks.backends.lease_table import LeaseTable
 from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.leases import Leases
+from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.forms import AsyncioForm, BlockingForm
 from sqllocks.model import Seconds
 from sqllocks.policy import checked_wait
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
+from sqllocks.runtime.everyone import EVERYONE
+from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, private_lines
 from sqllocks.schema import TABLE_NAME, core_locks
+from sqllocks.transactional import TransactionHolds, on_asyncio_connection, on_blocking_connection
 
 __all__ = ["AsyncMemoryLockProvider", "AsyncSqlLockProvider", "MemoryLockProvider", "SqlLockProvider"]
 
@@ -51,8 +56,9 @@ class SqlLockProvider(BlockingForm):
         self._sessions = BlockingSessions(engine, locks)
         self._room = room = BlockingRoom(bind, engine, locks)
         backend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        clock = BlockingClock()
         self._leases = Leases(
-            BlockingClock(),
+            clock,
             backend,
             namespace=namespace,
             holder=holder,
@@ -60,6 +66,17 @@ class SqlLockProvider(BlockingForm):
             wakeups=room.wakeups,
         )
         self._holding = self._leases.holding(BlockingBackground())
+        self._guards = _guards(
+            engine.dialect, table, schema, namespace, FormPins(self._leases.pinning, drive)
+        )
+        self._transactions = TransactionHolds(
+            clock,
+            self._leases,
+            self._holding,
+            self._guards,
+            on_connection=on_blocking_connection,
+            finish=drive,
+        )
 
     def close(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
@@ -101,6 +118,17 @@ class AsyncSqlLockProvider(AsyncioForm):
             clock, backend, namespace=namespace, holder=holder, lines=room.lines, wakeups=room.wakeups
         )
         self._holding = self._leases.holding(self._background)
+        finish = asyncio_finish(clock)
+        pins = FormPins(self._leases.pinning, finish)
+        self._guards = _guards(engine.dialect, table, schema, namespace, pins)
+        self._transactions = TransactionHolds(
+            clock,
+            self._leases,
+            self._holding,
+            self._guards,
+            on_connection=on_asyncio_connection,
+            finish=finish,
+        )
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
@@ -118,8 +146,18 @@ class MemoryLockProvider(BlockingForm):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        self._leases = Leases(BlockingClock(), MemoryLeases(clock), lines=private_lines())
+        backend, local = MemoryLeases(clock), BlockingClock()
+        self._leases = Leases(local, backend, lines=private_lines())
         self._holding = self._leases.holding(BlockingBackground())
+        self._guards = MemoryGuards(backend)
+        self._transactions = TransactionHolds(
+            local,
+            self._leases,
+            self._holding,
+            self._guards,
+            on_connection=on_blocking_connection,
+            finish=drive,
+        )
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._holding.close(checked_wait(timeout)))
@@ -133,14 +171,33 @@ class AsyncMemoryLockProvider(AsyncioForm):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
+        backend, local = MemoryLeases(clock), AsyncioClock()
+        self._clock = local
         self._background = AsyncioBackground()
-        self._leases = Leases(AsyncioClock(), MemoryLeases(clock), lines=private_lines())
+        self._leases = Leases(local, backend, lines=private_lines())
         self._holding = self._leases.holding(self._background)
+        self._guards = MemoryGuards(backend)
+        self._transactions = TransactionHolds(
+            local,
+            self._leases,
+            self._holding,
+            self._guards,
+            on_connection=on_asyncio_connection,
+            finish=asyncio_finish(local),
+        )
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
-        await self._holding.close(checked_wait(timeout))
+        longest = checked_wait(timeout)
+        await self._clock.settle(longest)
+        await self._holding.close(longest)
         await self._background.stop()
 
 
 def _capabilities(dialect: str, table: str, schema: str | None) -> Capabilities:
     return Capabilities(single_writer=dialect == "sqlite", table=f"{schema}.{table}" if schema else table)
+
+
+def _guards(dialect: Dialect, table: str, schema: str | None, namespace: str, pins: FormPins) -> Guards:
+    # handles of the default table are also guarded by the function, which does not know the provider
+    EVERYONE.join(pins)
+    return Guards(table=table, schema=schema, namespace=namespace, pins=pins, dialect=dialect)

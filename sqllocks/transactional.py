@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from sqllocks.backends.port import Clock
+from sqllocks.core.claiming import Grant
 from sqllocks.core.guard import Ending
 from sqllocks.core.holding import Holding
 from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
 from sqllocks.dialects.base import Want
-from sqllocks.errors import LockError
-from sqllocks.fencing import Guards
+from sqllocks.errors import LockError, LockNotAcquired, StaleFencingToken
+from sqllocks.fencing import Guards, MemoryGuards, asyncio_source, blocking_source
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.policy import checked_wait
+from sqllocks.runtime.guarding import begun
+from sqllocks.runtime.pins import Finish
 from sqllocks.runtime.transactions import on_transaction_end
 
-__all__ = ["TransactionHolds"]
+__all__ = ["TransactionHolds", "on_asyncio_connection", "on_blocking_connection"]
 
 T = TypeVar("T")
 
 logger = logging.getLogger("sqllocks")
-
-Finish = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class OnConnection(Protocol):
@@ -51,8 +53,17 @@ class TransactionHolds:
     """
 
     def __init__(
-        self, leases: Leases, holding: Holding, guards: Guards, on_connection: OnConnection, finish: Finish
+        self,
+        clock: Clock,
+        leases: Leases,
+        holding: Holding,
+        guards: Guards | MemoryGuards,
+        *,
+        on_connection: OnConnection,
+        finish: Finish,
     ) -> None:
+        self._clock = clock
+        self._here = leases.single_writer and isinstance(guards, Guards)
         self._leases = leases
         self._holding = holding
         self._guards = guards
@@ -66,9 +77,10 @@ class TransactionHolds:
         present = await self._on_connection(
             source, lambda connection: self._held.get(_name(connection, want))
         )
-        if present is not None:
-            await self._on_connection(source, partial(self._guards.prove, handle=present.handle))
+        if present is not None and await self._on_connection(source, partial(self._again, held=present)):
             return present.handle
+        if self._here:
+            return await self._hold_here(source, want, longest)
         grant = await self._leases.grant(want, longest)
         held = _Held(grant.handle, self._holding.begin(grant, renew=True, at_least=0))
         try:
@@ -78,6 +90,44 @@ class TransactionHolds:
             await self._give_back(held)
             raise
         return grant.handle
+
+    async def _hold_here(self, source: Any, want: Want, longest: float | None) -> LockHandle:
+        """Take the lease by a write in the caller's transaction (SQLite: that is what locks the file).
+
+        It looks first: a claim that is refused would keep the holder from the file as well.
+        """
+        await self._leases.free(want, longest)
+        return await self._on_connection(source, partial(self._claim_here, want=want))
+
+    def _claim_here(self, connection: Connection, want: Want) -> LockHandle:
+        sent = self._clock.now()
+        assert isinstance(self._guards, Guards)
+        answer = self._guards.claim_here(connection, want)
+        name = self._leases.names.outer(want.key)
+        if answer is None or answer.expires_at is None:
+            raise LockNotAcquired(
+                f"lock {name!r} was taken by somebody else at this moment; roll this transaction back, "
+                "because it keeps the holder from the database file",
+                details={"lock_key": name},
+            )
+        handle = LockHandle(True, name, want.owner, answer.expires_at, answer.token)
+        kept = self._holding.begin(Grant(want, handle, sent), renew=False, at_least=0)
+        kept.pins += 1  # nobody gets at the file before the transaction ends
+        held = _Held(handle, kept)
+        key = _name(connection, want)
+        on_transaction_end(connection, partial(self._ended, key, held), name=(id(self), id(held)))
+        self._held[key] = held
+        return handle
+
+    def _again(self, connection: Connection, held: _Held) -> bool:
+        """Prove it again; false where a rolled back savepoint has undone the claim itself."""
+        try:
+            self._guards.prove(connection, handle=held.handle)
+        except StaleFencingToken:
+            if not self._here:
+                raise
+            return False
+        return True
 
     def _enter(self, connection: Connection, want: Want, held: _Held) -> None:
         name = _name(connection, want)
@@ -101,3 +151,13 @@ class TransactionHolds:
 
 def _name(connection: Connection, want: Want) -> tuple[int, str]:
     return id(connection.connection.dbapi_connection), want.key
+
+
+async def on_blocking_connection(source: Any, work: Callable[[Connection], T]) -> T:
+    """Run a function on the connection of a ``Session`` or ``Connection``, in its transaction."""
+    return work(begun(blocking_source(source)))
+
+
+async def on_asyncio_connection(source: Any, work: Callable[[Connection], T]) -> T:
+    """Run a function on the connection of an ``AsyncSession`` or ``AsyncConnection``, in its transaction."""
+    return await asyncio_source(source).run_sync(lambda inner: work(begun(inner)))

@@ -12,6 +12,7 @@ from sqllocks.core.claiming import Grant
 from sqllocks.core.keeping import Keeper
 from sqllocks.core.kept import Kept
 from sqllocks.core.naming import Names
+from sqllocks.core.pinning import Pinning
 from sqllocks.core.releasing import Releases
 from sqllocks.errors import BackendUnavailable, LeaseLost, LockError
 from sqllocks.model import LockHandle, Seconds
@@ -25,9 +26,12 @@ logger = logging.getLogger("sqllocks")
 class Holding:
     """What the blocks and leases of one provider do."""
 
-    def __init__(self, clock: Clock, keeper: Keeper, releases: Releases, names: Names) -> None:
+    def __init__(
+        self, clock: Clock, keeper: Keeper, pinning: Pinning, releases: Releases, names: Names
+    ) -> None:
         self._clock = clock
         self._releases = releases
+        self._pinning = pinning
         self.keeper = keeper
         self.names = names
 
@@ -81,15 +85,16 @@ class Holding:
         here = [kept for kept in block if kept.pid == os.getpid() and self.keeper.let_go(kept)]
         for kept in here:
             kept.ended = True
-        if not here:
-            return [False] * len(block)
-        try:
-            answers = await self._releases.release_all([kept.release for kept in here])
-        except BackendUnavailable:
-            for kept in here:
-                self.keeper.release_later(kept.release, kept.want.ttl)
-            raise
-        released = {id(kept): answer for kept, answer in zip(here, answers, strict=True)}
+        released = {id(kept): True for kept in here if self._pinning.postponed(kept.release)}
+        now = [kept for kept in here if id(kept) not in released]
+        if now:
+            try:
+                answers = await self._releases.release_all([kept.release for kept in now])
+            except BackendUnavailable:
+                for kept in now:
+                    self.keeper.release_later(kept.release, kept.want.ttl)
+                raise
+            released |= {id(kept): answer for kept, answer in zip(now, answers, strict=True)}
         return [released.get(id(kept), False) for kept in block]
 
     async def end(

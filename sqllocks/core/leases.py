@@ -15,10 +15,11 @@ from sqllocks.core.insist import Patience, persist
 from sqllocks.core.keeping import Keeper
 from sqllocks.core.lines import Lines
 from sqllocks.core.naming import Names
+from sqllocks.core.pinning import Pinning
 from sqllocks.core.releasing import Releases
 from sqllocks.core.waiting import Waiting
 from sqllocks.dialects.base import Fault, StoredLock, Want
-from sqllocks.errors import BackendUnavailable, LockNotAcquired
+from sqllocks.errors import BackendUnavailable, LockNotAcquired, LockTimeout
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import (
     PURGE_SLICE,
@@ -36,6 +37,9 @@ __all__ = ["Leases"]
 
 T = TypeVar("T")
 
+_FOREVER = float("inf")
+LOOK_PAUSE = 0.05
+"""Seconds between two looks of one who may only look."""
 LONGEST_RETRY = 600_000_000
 """Microseconds for which a release without a known ttl is tried further."""
 
@@ -63,11 +67,13 @@ class Leases:
         self._waiting = Waiting(clock, backend, self.claims, self.names, lines, wakeups=wakeups)
 
     _keeper: Keeper | None = None
+    pinning: Pinning
 
     def holding(self, background: Background) -> Holding:
         """Return what keeps leases, from an activity of its own."""
         keeper = self._keeper = Keeper(self._clock, self._backend, self.names, background)
-        return Holding(self._clock, keeper, self.releases, self.names)
+        self.pinning = Pinning(self._clock, self._backend, keeper)
+        return Holding(self._clock, keeper, self.pinning, self.releases, self.names)
 
     async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
         return (await self.claims.claim(self._new(lock_key, ttl, owner_token))).handle
@@ -92,6 +98,31 @@ class Leases:
         if not grant.acquired:
             raise _busy(grant.handle)
         return grant
+
+    @property
+    def single_writer(self) -> bool:
+        """Whether one transaction that writes keeps everybody from the whole database."""
+        return self._backend.capabilities.single_writer
+
+    async def free(self, want: Want, longest: float | None) -> None:
+        """Wait by looking alone until the key is free, or raise."""
+        started = self._clock.now()
+        while True:
+            row = await self.one(want.key, "wait for")
+            if row is None or not row.held:
+                return
+            refused = LockHandle(False, self.names.outer(want.key), want.owner, row.expires_at, row.token)
+            if longest == 0:
+                raise _busy(refused)
+            left = _FOREVER if longest is None else started + longest - self._clock.now()
+            if left <= 0:
+                raise LockTimeout(
+                    f"lock {refused.lock_key!r} is still held after a wait of {longest:g} s: by "
+                    f"{row.holder!r} since {row.acquired_at.isoformat()} "
+                    f"(expires {row.expires_at.isoformat()})",
+                    details={"lock_key": refused.lock_key},
+                )
+            await self._clock.sleep(min(LOOK_PAUSE, left))
 
     async def acquire_many(
         self, lock_keys: Iterable[str], *, ttl: Seconds, owner_token: str | None = None
@@ -164,6 +195,8 @@ class Leases:
 
     async def release(self, lock_key: str, *, owner_token: str) -> bool:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token))
+        if self._keeper is not None and self.pinning.postponed(want):
+            return True  # a guarded transaction of this process has it; done when that ends
         return await self._or_later([want], self.releases.release(want))
 
     async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:

@@ -117,7 +117,8 @@ class SqliteLeases(LeaseDialect):
         }
 
     def instant(self, value: Any) -> datetime:
-        return from_microseconds(value)
+        # a statement that ran through SQLAlchemy gives the column's own type
+        return value if isinstance(value, datetime) else from_microseconds(value)
 
     @staticmethod
     def fault_kind(error: BaseException) -> FaultKind | None:

@@ -74,11 +74,20 @@ class AsyncioClock:
         return asyncio.get_running_loop().call_later(seconds, ring)
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T | None:
-        task = asyncio.ensure_future(work)
+        task = self.spawn(work)
+        await self.joined(task)
+        return task.result() if task.done() else None
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a clean-up that a shutdown waits for; raises ``RuntimeError`` without a running loop."""
+        task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
+
+    async def joined(self, task: asyncio.Task[Any]) -> None:
+        """Wait for a clean-up, but not for ever; a cancel of the waiting one does not reach it."""
         await asyncio.wait({task}, timeout=UNDO_PATIENCE)
-        return task.result() if task.done() else None
 
     async def settle(self, timeout: float | None) -> None:
         """Wait for clean-ups that go on in the background."""

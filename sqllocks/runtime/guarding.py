@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from sqlalchemy import Connection, Executable, Table
@@ -12,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from sqllocks.core.guard import Claim, conflict, objection
 from sqllocks.core.naming import Names
-from sqllocks.dialects.base import Parameters, Row, Statement
+from sqllocks.dialects import leases_for
+from sqllocks.dialects.base import Answer, Parameters, Result, Row, Statement, Want
 from sqllocks.dialects.guards import CLUSTER_QUESTION, GuardDialect, is_clustered, note_cluster
 from sqllocks.dialects.proofs import guard_for
 from sqllocks.errors import LockError, LockValidationError
@@ -32,7 +34,11 @@ class Proofs:
         self._guards: dict[tuple[str, bool, bool], GuardDialect] = {}
 
     def prove(
-        self, source: Session | Connection, claim: Claim, at_most: int | None
+        self,
+        source: Session | Connection,
+        claim: Claim,
+        at_most: int | None,
+        pinned: Callable[[Connection], bool],
     ) -> tuple[Connection, GuardDialect]:
         """Prove a claim and pin its row, or raise; return the connection that has it pinned, and how.
 
@@ -45,12 +51,23 @@ class Proofs:
         rows = self._send(connection, statement, guard.parameters(claim.key, at_most), claim, guard)
         if guard.autocommits(connection.connection, rows):
             raise _no_transaction()
-        found = objection(claim, guard.view(rows))
+        view = guard.view(rows)
+        if guard.stops_own and view.row is not None and pinned(connection):
+            # this very transaction has kept everybody from it, its renewals as well
+            view = replace(view, row=replace(view.row, live=True))
+        found = objection(claim, view)
         if found is not None:
             raise found
         if guard.mark is not None:
             self._send(connection, guard.mark, guard.parameters(claim.key, None), claim, guard)
         return connection, guard
+
+    def claim(self, connection: Connection, want: Want) -> Answer | None:
+        """Claim a key by a statement in the caller's transaction; ``None`` where it is held."""
+        leases = leases_for(connection.dialect, self._table)
+        claim = Claim(want.key, self._names.outer(want.key), want.owner, 0)
+        rows = self._send(connection, leases.claim, leases.batch([want]), claim)
+        return leases.told(Result(rows, -1), [want]).get(want.key)
 
     def _begun(self, source: Session | Connection, claim: Claim) -> Connection:
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable
+from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy import Connection
@@ -19,7 +20,7 @@ from sqlalchemy.engine import Dialect
 
 from sqllocks.core.guard import Ending
 
-__all__ = ["on_transaction_end"]
+__all__ = ["ENDED_ON", "is_watched", "on_transaction_end"]
 
 logger = logging.getLogger("sqllocks")
 
@@ -34,6 +35,9 @@ _ENDS = {
     "do_terminate": Ending.UNKNOWN,
 }
 _install = threading.Lock()
+
+ENDED_ON: ContextVar[Any] = ContextVar("ENDED_ON", default=None)
+"""During a callback: the DBAPI connection, by whose ``run_async`` a callback of the asyncio form can wait."""
 
 
 def on_transaction_end(connection: Connection, callback: Callback, *, name: Hashable = None) -> bool:
@@ -56,6 +60,11 @@ def on_transaction_end(connection: Connection, callback: Callback, *, name: Hash
     return watched.add(object() if name is None else name, callback)
 
 
+def is_watched(connection: Connection, name: Hashable) -> bool:
+    """Return whether a callback of that name waits for the end of the connection's transaction."""
+    return _watch(connection.dialect).has(_driver_connection(connection), name)
+
+
 class _Watched:
     """A transaction whose end somebody waits for."""
 
@@ -67,13 +76,21 @@ class _Watched:
         """Register a callback unless there is one of that name."""
         return self._callbacks.setdefault(name, callback) is callback
 
+    def knows(self, name: Hashable) -> bool:
+        """Return whether there is a callback of that name."""
+        return name in self._callbacks
+
     def ended(self, ending: Ending) -> None:
         """Call everybody back."""
-        for callback in self._callbacks.values():
-            try:
-                callback(ending)
-            except Exception:
-                logger.exception("a callback at the end of a guarded transaction failed")
+        token = ENDED_ON.set(self.driver_connection)
+        try:
+            for callback in self._callbacks.values():
+                try:
+                    callback(ending)
+                except Exception:
+                    logger.exception("a callback at the end of a guarded transaction failed")
+        finally:
+            ENDED_ON.reset(token)
 
 
 class _Watch:
@@ -92,6 +109,11 @@ class _Watch:
     def of(self, driver_connection: Any) -> _Watched:
         """Return the watched transaction of a connection, which may be new."""
         return self._open.setdefault(id(driver_connection), _Watched(driver_connection))
+
+    def has(self, driver_connection: Any, name: Hashable) -> bool:
+        """Return whether somebody of that name waits for the end of the transaction."""
+        watched = self._open.get(id(driver_connection))
+        return watched is not None and watched.knows(name)
 
     def take(self, driver_connection: Any) -> _Watched | None:
         """Return the watched transaction that is about to end, and forget it."""
