@@ -229,7 +229,7 @@ def _refuse_in_a_cluster(dialect: Dialect) -> None:
     clustered = is_clustered(dialect)
     if clustered is None:
         raise BackendUnavailable(
-            "fenced() has to know whether the server belongs to a cluster, and nothing has been asked of it yet: "
+            "fenced() has to know whether the server belongs to a cluster, and it has not been asked yet: "
             "call guard(), or any method of this provider that asks the database, before it"
         )
     if clustered:

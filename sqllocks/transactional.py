@@ -112,11 +112,7 @@ class TransactionHolds:
             )
         handle = LockHandle(True, name, want.owner, answer.expires_at, answer.token)
         kept = self._holding.begin(Grant(want, handle, sent), renew=False, at_least=0)
-        kept.pins += 1  # nobody gets at the file before the transaction ends
-        held = _Held(handle, kept)
-        key = _name(connection, want)
-        on_transaction_end(connection, partial(self._ended, key, held), name=(id(self), id(held)))
-        self._held[key] = held
+        self._enter(connection, want, _Held(handle, kept))
         return handle
 
     def _again(self, connection: Connection, held: _Held) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
-from sqllocks.dialects.base import Answer, Statement, StoredLock, Verdict, Want
+from sqllocks.dialects.base import REFUSALS, Answer, Fault, Statement, StoredLock, Verdict, Want
 
 __all__ = ["LeaseTable"]
 
@@ -24,7 +24,13 @@ class LeaseTable:
     async def claim(self, wants: Sequence[Want]) -> Answers:
         async def work(session: Session) -> Answers:
             sql = session.sql
-            result = await session.query(sql.claim, sql.batch(wants))
+            try:
+                result = await session.query(sql.claim, sql.batch(wants))
+            except Fault as fault:
+                if not self.capabilities.single_writer or fault.kind not in REFUSALS:
+                    raise
+                # the file is locked, and a held key can be seen all the same
+                return await _seen_held(session, wants, fault)
             answers = sql.told(result, wants)
             left = [want for want in wants if want.key not in answers]
             answers |= await _read_back(session, left, _judge_claim)
@@ -105,6 +111,17 @@ class LeaseTable:
             await _read(session, ["?"])
 
         await self._sessions.use(work)
+
+
+async def _seen_held(session: Session, wants: Sequence[Want], fault: Fault) -> Answers:
+    """Return the refusals that a read shows, or raise the fault of the claim."""
+    try:
+        answers = await _read_back(session, wants, _judge_claim)
+    except Fault:
+        raise fault from None
+    if not any(answer.verdict is Verdict.REFUSED for answer in answers.values()):
+        raise fault
+    return answers
 
 
 async def _change(

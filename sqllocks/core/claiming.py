@@ -11,10 +11,15 @@ from sqllocks.backends.port import Clock
 from sqllocks.core.insist import Patience, insist, persist
 from sqllocks.core.naming import Names
 from sqllocks.core.releasing import Releases
-from sqllocks.dialects.base import Answer, Fault, FaultKind, StoredLock, Verdict, Want
+from sqllocks.dialects.base import REFUSALS, Answer, Fault, FaultKind, StoredLock, Verdict, Want
 from sqllocks.errors import LockError
 from sqllocks.model import LockHandle
-from sqllocks.policy import BUSY_PATIENCE, SINGLE_WRITER_PATIENCE
+from sqllocks.policy import (
+    BUSY_PATIENCE,
+    RETRY_PAUSE,
+    SINGLE_WRITER_PATIENCE,
+    SINGLE_WRITER_PAUSE,
+)
 
 __all__ = ["Claims", "Grant"]
 
@@ -44,6 +49,7 @@ class Claims:
         self._releases = releases
         single_writer = backend.capabilities.single_writer
         self._patience = SINGLE_WRITER_PATIENCE if single_writer else BUSY_PATIENCE
+        self._pause = SINGLE_WRITER_PAUSE if single_writer else RETRY_PAUSE
 
     async def claim(self, want: Want, *, insistent: bool = True) -> Grant:
         """Return a granted lease, or the present holder's token and expiry."""
@@ -64,7 +70,7 @@ class Claims:
             raise
 
     async def _claim_all(self, wants: Sequence[Want], sent: float, *, insistent: bool) -> list[Grant]:
-        patience = Patience(self._clock, self._patience)
+        patience = Patience(self._clock, self._patience, pause=self._pause)
         try:
             if insistent:
                 answers = await insist(patience, self._backend.claim, wants)
@@ -97,12 +103,12 @@ class Claims:
             if answers[want.key].expires_at is None:
                 # it exists for inserts but not for reads: somebody is about to insert it
                 text = "the row of the key is being inserted by an open transaction"
-                raise self._names.error(Fault(FaultKind.CONFLICT, text), "acquire", want.key)
+                raise self._names.error(Fault(FaultKind.LOCKED, text), "acquire", want.key)
 
     async def _after_fault(self, wants: Sequence[Want], fault: Fault, *, doubt: bool) -> Answers:
         """Settle by a look what a conflict left open; unknown is never reported as busy."""
         rows: Stored | None = None
-        if fault.kind is FaultKind.CONFLICT:
+        if fault.kind in REFUSALS:
             with suppress(Fault):
                 rows = await self._backend.read([want.key for want in wants])
         if rows is not None and len(rows) == len(wants):
@@ -111,7 +117,7 @@ class Claims:
             verdicts = [answer.verdict for answer in answers.values()]
             if Verdict.REFUSED in verdicts or Verdict.SKIPPED not in verdicts:
                 return answers
-        if doubt or (fault.kind is FaultKind.CONFLICT and _may_hold(wants, rows)):
+        if doubt or (fault.kind in REFUSALS and _may_hold(wants, rows)):
             await self._undo(wants)
         raise self._names.error(fault, "acquire", wants[0].key) from fault.__cause__
 

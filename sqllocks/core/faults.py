@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sqllocks.backends.base import Capabilities
@@ -12,7 +11,7 @@ from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockError, S
 __all__ = ["as_error"]
 
 
-_ANSWERS: Mapping[FaultKind, tuple[type[LockError], str]] = {
+_ANSWERS: dict[FaultKind, tuple[type[LockError], str]] = {
     FaultKind.NO_TABLE: (
         SchemaMissing,
         "the table {table} does not exist or is not the library's ({message}). Create it with `sqllocks init "
@@ -38,6 +37,7 @@ _ANSWERS: Mapping[FaultKind, tuple[type[LockError], str]] = {
         "ask again.",
     ),
 }
+_ANSWERS[FaultKind.LOCKED] = _ANSWERS[FaultKind.CONFLICT]
 _LOCKED_FILE = (
     BackendUnavailable,
     "an open transaction is writing to the database file all the time ({message}). SQLite has one writer: "
@@ -52,7 +52,7 @@ _NO_ANSWER = (
 def as_error(fault: Fault, doing: str, capabilities: Capabilities, **details: Any) -> LockError:
     """Return the library's error for a fault met while ``doing`` (for example ``"acquire 'k'"``)."""
     error, text = _ANSWERS.get(fault.kind, _NO_ANSWER)
-    if fault.kind is FaultKind.CONFLICT and capabilities.single_writer:
+    if fault.kind is FaultKind.LOCKED and capabilities.single_writer:
         error, text = _LOCKED_FILE
     explained = text.format(table=capabilities.table, message=fault.message)
     return error(f"could not {doing}: {explained}", details=details)

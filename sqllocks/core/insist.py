@@ -9,7 +9,7 @@ from typing import TypeVar
 from sqllocks.backends.base import Answers
 from sqllocks.backends.port import Clock
 from sqllocks.dialects.base import Fault, FaultKind, Verdict, Want
-from sqllocks.policy import RETRY_PAUSE
+from sqllocks.policy import RETRY_PAUSE, VICTIM_PATIENCE
 
 __all__ = ["Patience", "insist", "persist"]
 
@@ -24,22 +24,31 @@ _OPEN = (Verdict.SKIPPED, Verdict.MISSING)
 class Patience:
     """The time that one call may spend on asking again, and whether an answer of it was lost."""
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: Clock, seconds: float, *, pause: float = RETRY_PAUSE) -> None:
         self._clock = clock
+        self._pause = pause
         self._deadline = clock.now() + seconds
+        # a victim is nobody's prisoner: it was picked at random, and soon gets through
+        self._victims_deadline = clock.now() + max(seconds, VICTIM_PATIENCE)
         self.renewed = False
         """Whether a fresh session was tried."""
         self.doubt = False
         """Whether a statement may have been carried out without an answer."""
+
+    def allows(self, fault: Fault) -> bool:
+        """Return whether a statement that was refused may be sent again."""
+        if fault.kind is FaultKind.CONFLICT:
+            return self._clock.now() < self._victims_deadline
+        return fault.kind is FaultKind.LOCKED and not self.over
 
     @property
     def over(self) -> bool:
         return self._clock.now() >= self._deadline
 
     async def pause(self) -> None:
-        """Wait about ``RETRY_PAUSE``, with jitter so that contenders do not march in step."""
+        """Wait a little, with jitter so that contenders do not march in step."""
         # S311: nothing secret
-        await self._clock.sleep(RETRY_PAUSE * random.uniform(0.5, 1.5))  # noqa: S311
+        await self._clock.sleep(self._pause * random.uniform(0.5, 1.5))  # noqa: S311
 
 
 async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
@@ -54,7 +63,7 @@ async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
         except Fault as fault:
             if fault.sent and fault.kind in _MAY_HAVE_BEEN_CARRIED_OUT:
                 patience.doubt = True
-            if fault.kind is FaultKind.CONFLICT and not patience.over:
+            if patience.allows(fault):
                 await patience.pause()
             elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not patience.renewed:
                 patience.renewed = True

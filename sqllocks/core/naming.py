@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqllocks.backends.base import Capabilities
 from sqllocks.core.faults import as_error
-from sqllocks.dialects.base import Fault, FaultKind, Want
+from sqllocks.dialects.base import REFUSALS, Fault, Want
 from sqllocks.errors import BackendUnavailable, LockError, LockValidationError
 from sqllocks.model import Seconds
 from sqllocks.naming import default_holder
@@ -69,5 +69,5 @@ class Names:
         """The same for a change whose outcome the caller must know to be open."""
         error = self.error(fault, doing, key)
         if isinstance(error, BackendUnavailable):
-            error.details["outcome"] = "pending" if fault.kind is FaultKind.CONFLICT else "unknown"
+            error.details["outcome"] = "pending" if fault.kind in REFUSALS else "unknown"
         return error

@@ -29,6 +29,7 @@ from sqllocks.policy import PURGE_SLICE
 
 __all__ = [
     "NOTHING",
+    "REFUSALS",
     "Answer",
     "Fault",
     "FaultKind",
@@ -67,7 +68,8 @@ class Result:
 class FaultKind(enum.Enum):
     """Why a statement failed, as far as it decides what to do next."""
 
-    CONFLICT = "refused because of another transaction"
+    CONFLICT = "the victim of a deadlock or a serialization failure"
+    LOCKED = "not carried out because another transaction has a lock"
     GONE = "the session ended or never began"
     NO_TABLE = "the table is missing or another one"
     READ_ONLY = "the server is read-only"
@@ -76,11 +78,15 @@ class FaultKind(enum.Enum):
     OTHER = "any other failure"
 
 
+REFUSALS = (FaultKind.CONFLICT, FaultKind.LOCKED)
+"""The server answered and did nothing: asking again may succeed, on the same session."""
+
+
 class Fault(Exception):
     """A statement that failed; the driver's error is the ``__cause__``.
 
-    ``sent`` is false where the statement certainly never reached the server. A ``CONFLICT`` did
-    nothing; after ``GONE`` it is unknown whether the statement was carried out.
+    ``sent`` is false where the statement certainly never reached the server. After ``CONFLICT``
+    and ``LOCKED`` nothing was done; after ``GONE`` it is unknown whether the statement was carried out.
     """
 
     def __init__(self, kind: FaultKind, message: str, *, sent: bool = True) -> None:

@@ -64,12 +64,12 @@ _COLUMNS = ", ".join(
 # https://dev.mysql.com/doc/mysql-errors/en/ and https://mariadb.com/kb/en/mariadb-error-codes/
 _KINDS: Mapping[int, FaultKind] = {
     1213: FaultKind.CONFLICT,  # deadlock, or certification refused on Galera and group replication
-    1205: FaultKind.CONFLICT,  # lock wait timeout
+    1205: FaultKind.LOCKED,  # lock wait timeout
     1020: FaultKind.CONFLICT,  # record has changed since last read
-    1317: FaultKind.CONFLICT,  # query interrupted
-    1969: FaultKind.CONFLICT,  # MariaDB max_statement_time
-    3024: FaultKind.CONFLICT,  # MySQL max_execution_time
-    3572: FaultKind.CONFLICT,  # not waited for a lock
+    1317: FaultKind.LOCKED,  # query interrupted
+    1969: FaultKind.LOCKED,  # MariaDB max_statement_time
+    3024: FaultKind.LOCKED,  # MySQL max_execution_time
+    3572: FaultKind.LOCKED,  # not waited for a lock
     1050: FaultKind.CONFLICT,  # table exists: somebody else created it just now
     1146: FaultKind.NO_TABLE,
     1054: FaultKind.NO_TABLE,  # unknown column

@@ -64,8 +64,8 @@ _MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", In
 _KINDS: Mapping[str, FaultKind] = {
     "40001": FaultKind.CONFLICT,  # serialization_failure
     "40P01": FaultKind.CONFLICT,  # deadlock_detected
-    "55P03": FaultKind.CONFLICT,  # lock_not_available
-    "57014": FaultKind.CONFLICT,  # query_canceled, by statement_timeout too
+    "55P03": FaultKind.LOCKED,  # lock_not_available
+    "57014": FaultKind.LOCKED,  # query_canceled, by statement_timeout too
     "23505": FaultKind.CONFLICT,  # unique_violation: somebody else created the table or row just now
     "42P07": FaultKind.CONFLICT,  # duplicate_table
     "42710": FaultKind.CONFLICT,  # duplicate_object: the table's row type

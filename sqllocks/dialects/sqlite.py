@@ -53,8 +53,8 @@ __all__ = ["SqliteLeases"]
 
 # https://www.sqlite.org/rescode.html (primary codes: the low byte)
 _KINDS: Mapping[int, FaultKind] = {
-    sqlite3.SQLITE_BUSY: FaultKind.CONFLICT,
-    sqlite3.SQLITE_LOCKED: FaultKind.CONFLICT,
+    sqlite3.SQLITE_BUSY: FaultKind.LOCKED,
+    sqlite3.SQLITE_LOCKED: FaultKind.LOCKED,
     sqlite3.SQLITE_SCHEMA: FaultKind.CONFLICT,
     sqlite3.SQLITE_READONLY: FaultKind.READ_ONLY,
     sqlite3.SQLITE_PERM: FaultKind.FORBIDDEN,
@@ -97,7 +97,7 @@ class SqliteLeases(LeaseDialect):
 
     def session_setup(self) -> Sequence[str]:
         # the library asks again by itself, sooner than SQLite's own back-off of up to 100 ms would
-        return ("PRAGMA busy_timeout = 20",)
+        return ("PRAGMA busy_timeout = 8",)
 
     def batch(self, wants: Sequence[Want]) -> Parameters:
         return {

@@ -13,7 +13,8 @@ from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sqllocks.dialects import leases_for
-from sqllocks.dialects.base import Fault, FaultKind, LeaseDialect, Parameters, Result, Statement
+from sqllocks.dialects.base import REFUSALS, Fault, LeaseDialect, Parameters, Result, Statement
+from sqllocks.dialects.guards import CLUSTER_QUESTION, is_clustered, note_cluster
 from sqllocks.errors import LockValidationError
 from sqllocks.runtime import clock
 from sqllocks.runtime.binding import connection_limit
@@ -211,7 +212,7 @@ class AsyncioSessions:
                 broken = False
             except Fault as fault:
                 # the server answered and undid the statement: the connection is as good as before
-                broken = fault.kind is not FaultKind.CONFLICT
+                broken = fault.kind not in REFUSALS
                 raise
             except asyncio.CancelledError:
                 broken = session.broken
@@ -251,6 +252,8 @@ class AsyncioSessions:
             session = _Session(connection, driver, leases_for(self._engine.dialect, self._table), self)
             for text in session.sql.session_setup():
                 await session.run(text, ())
+            if is_clustered(self._engine.dialect) is None:
+                note_cluster(self._engine.dialect, (await session.query(CLUSTER_QUESTION, {})).rows)
         except BaseException:
             await self._clock.shielded(_drop(connection))
             raise

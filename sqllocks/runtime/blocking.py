@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine, Table
 
 from sqllocks.dialects import leases_for
-from sqllocks.dialects.base import Fault, FaultKind, LeaseDialect, Parameters, Result, Statement
+from sqllocks.dialects.base import REFUSALS, Fault, LeaseDialect, Parameters, Result, Statement
+from sqllocks.dialects.guards import CLUSTER_QUESTION, is_clustered, note_cluster
 from sqllocks.runtime import clock
 from sqllocks.runtime.binding import connection_limit
 from sqllocks.runtime.drivers import run_blocking
@@ -125,6 +126,8 @@ class _Session:
             self.sql: LeaseDialect = leases_for(engine.dialect, table)
             for text in self.sql.session_setup():
                 self._run(text, ())
+            if is_clustered(engine.dialect) is None:
+                note_cluster(engine.dialect, self._run(*compiler(CLUSTER_QUESTION, {})).rows)
         except BaseException:
             self.discard()
             raise
@@ -178,7 +181,7 @@ class BlockingSessions:
                 good = True
             except Fault as fault:
                 # the server answered and undid the statement: the connection is as good as before
-                good = fault.kind is FaultKind.CONFLICT
+                good = fault.kind in REFUSALS
                 raise
             finally:
                 if good:

@@ -1,5 +1,5 @@
 -- session setup
-PRAGMA busy_timeout = 20;
+PRAGMA busy_timeout = 8;
 
 -- create
 CREATE TABLE IF NOT EXISTS core_locks (

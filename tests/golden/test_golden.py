@@ -26,7 +26,7 @@ BREAKS = re.compile(
 
 
 def mysql_dialect(*, mariadb: bool) -> Any:
-    dialect: Any = pymysql.dialect()  # type: ignore[no-untyped-call]
+    dialect: Any = pymysql.dialect()
     dialect.is_mariadb = mariadb
     dialect.server_version_info = (10, 11, 6) if mariadb else (9, 7, 0)
     dialect.supports_for_update_of = not mariadb
