@@ -21,7 +21,8 @@ from sqllocks.schema import core_locks
 
 FOLDER = Path(__file__).parent
 BREAKS = re.compile(
-    r"\s+(?=(?:FROM|WHERE|ORDER BY|FOR (?:NO KEY )?UPDATE|ON CONFLICT|ON DUPLICATE KEY|RETURNING|LEFT OUTER|VALUES)\b)"
+    r"\s+(?=(?:FROM|WHERE|ORDER BY|FOR (?:NO KEY )?UPDATE|ON CONFLICT|ON DUPLICATE KEY|RETURNING|LEFT OUTER"
+    r"|VALUES)\b)"
 )
 
 

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, timeout=300, stdin=subprocess.DEVNULL)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
+    subprocess.run([*build, str(ROOT)], check=True, timeout=300, stdin=subprocess.DEVNULL)
     [path] = folder.glob("sqllocks-*.whl")
     return zipfile.ZipFile(path)
 
@@ -35,5 +35,6 @@ def test_metadata(wheel: zipfile.ZipFile) -> None:
     text = wheel.read(name).decode()
     for extra in ("postgresql", "mysql", "sqlite", "alembic", "cli", "all"):
         assert f"Provides-Extra: {extra}\n" in text
-    required = [line for line in text.splitlines() if line.startswith("Requires-Dist:") and "extra ==" not in line]
+    lines = [line for line in text.splitlines() if line.startswith("Requires-Dist:")]
+    required = [line for line in lines if "extra ==" not in line]
     assert [line.split()[1].partition(">")[0].partition("<")[0] for line in required] == ["sqlalchemy"]

@@ -1,0 +1,1 @@
+"""What each lock must do, run over every backend, driver and form."""
