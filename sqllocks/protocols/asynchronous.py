@@ -164,7 +164,8 @@ class AsyncLockProvider(Protocol):
 
         Waits where another transaction has the row locked, as any statement of the caller's would.
 
-        Raises ``StaleFencingToken`` where a newer grant exists or the lease is over;
+        Raises ``StaleFencingToken`` where a newer grant exists or the lease is over (roll back then: on
+        MySQL, MariaDB and SQLite the open transaction keeps the new holder from its row);
         ``TransactionConflict`` where the caller's transaction is a conflict's victim, or its snapshot
         is older than the grant (``retryable`` tells); ``LockValidationError`` in autocommit.
         """

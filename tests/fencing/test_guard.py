@@ -108,8 +108,11 @@ def test_c151_a_guard_in_a_savepoint_that_was_rolled_back_is_proven_again(
             with pytest.raises(StaleFencingToken):
                 transaction.guard(handle)
             return
-        # elsewhere the lock outlives the savepoint
+        # elsewhere the lock outlives the savepoint, so nobody can have been quicker
         assert taken(subject.b, handle.lock_key) is False
+        if subject.kind.table:
+            transaction.guard(handle)
+            return
         with pytest.raises(StaleFencingToken, match="expired"):
             transaction.guard(handle)
 
