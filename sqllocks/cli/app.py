@@ -14,6 +14,7 @@ from sqllocks.cli.breaking import break_command
 from sqllocks.cli.demo.command import demo_command
 from sqllocks.cli.init import init_command
 from sqllocks.cli.listing import ls_command, show_command
+from sqllocks.cli.purging import purge_command
 from sqllocks.cli.run import run_command
 from sqllocks.errors import LockError
 
@@ -26,6 +27,7 @@ COMMANDS: tuple[click.Command, ...] = (
     ls_command,
     show_command,
     break_command,
+    purge_command,
 )
 
 

@@ -208,6 +208,15 @@ def test_break(url: str, locks: SqlLockProvider, capsys: Output) -> None:
     assert main(["break", "never used", "--url", url, "--yes"]) == 1
 
 
+def test_purge(url: str, locks: SqlLockProvider, capsys: Output) -> None:
+    assert locks.acquire("held", ttl=60)
+    assert main(["purge", "--idle", "3600", "--url", url]) == 0
+    assert capsys.readouterr().out == "Removed 0 rows\n"
+    assert locks.locked("held")
+    for wrong in (["--idle", "59"], ["--idle", "nan"], ["--idle", "soon"], []):
+        assert main(["purge", *wrong, "--url", url]) == 64
+
+
 # -- bad arguments, and what never shows
 
 
