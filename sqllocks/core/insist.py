@@ -27,9 +27,8 @@ class Patience:
     def __init__(self, clock: Clock, seconds: float, *, pause: float = RETRY_PAUSE) -> None:
         self._clock = clock
         self._pause = pause
-        self._deadline = clock.now() + seconds
-        # a victim is nobody's prisoner: it was picked at random, and soon gets through
-        self._victims_deadline = clock.now() + max(seconds, VICTIM_PATIENCE)
+        self._seconds = seconds
+        self._began: float | None = None
         self.renewed = False
         """Whether a fresh session was tried."""
         self.doubt = False
@@ -38,12 +37,21 @@ class Patience:
     def allows(self, fault: Fault) -> bool:
         """Return whether a statement that was refused may be sent again."""
         if fault.kind is FaultKind.CONFLICT:
-            return self._clock.now() < self._victims_deadline
+            # a victim is nobody's prisoner: it was picked at random, and soon gets through
+            return self._spent < max(self._seconds, VICTIM_PATIENCE)
         return fault.kind is FaultKind.LOCKED and not self.over
 
     @property
     def over(self) -> bool:
-        return self._clock.now() >= self._deadline
+        return self._spent >= self._seconds
+
+    @property
+    def _spent(self) -> float:
+        """Seconds since the first answer: to open a connection or to queue for one is not to ask."""
+        now = self._clock.now()
+        if self._began is None:
+            self._began = now
+        return now - self._began
 
     async def pause(self) -> None:
         """Wait a little, with jitter so that contenders do not march in step."""

@@ -17,8 +17,10 @@ from sqllocks.policy import WAIT_CEILING, WAIT_FLOOR
 
 __all__ = ["Line", "Lines"]
 
-QUICK_CEILING = 0.1
+QUICK_CEILING = 0.08
 """Longest pause between two looks while a wait is young, in seconds."""
+PINNED_CEILING = 0.1
+"""The same between two tries for a row that stays locked: a try is more than one statement on MySQL."""
 QUICK_FOR = 30.0
 """Seconds for which a wait is young: with the same holder, and with this line standing."""
 GROWTH = 1.5
@@ -129,7 +131,8 @@ class Line:
         """
         told = self._safe and self.held and self.watch is not None and self.watch.active
         quick = now < self._young_until and self.error is None
-        ceiling = QUICK_CEILING if quick else WAIT_CEILING
+        quickest = PINNED_CEILING if self.pinned else QUICK_CEILING
+        ceiling = quickest if quick else WAIT_CEILING
         pause = WAIT_CEILING if told else min(self._pause, ceiling)
         if not told:
             self._pause = min(pause * GROWTH, ceiling)

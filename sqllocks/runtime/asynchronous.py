@@ -171,8 +171,12 @@ class _Session:
     async def _finish(self, task: asyncio.Future[Result]) -> None:
         """A statement cut off in the middle would leave its answer to the next one on this connection."""
         self.broken = True
+        limit = clock.now() + CANCEL_PATIENCE
         try:
-            await asyncio.wait({task}, timeout=CANCEL_PATIENCE)
+            while not task.done() and clock.now() < limit:
+                # the first cancellation is on its way; a further one must not cut the statement off
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({task}, timeout=limit - clock.now())
         finally:
             if task.done() and not task.cancelled() and task.exception() is None:
                 self.broken = False

@@ -2,7 +2,7 @@
 SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
 -- session setup
-SET time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 2, sql_notes = 0;
+SET time_zone = '+00:00', innodb_lock_wait_timeout = 0, lock_wait_timeout = 2, sql_notes = 0;
 
 -- create
 CREATE TABLE IF NOT EXISTS core_locks (

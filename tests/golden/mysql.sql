@@ -29,6 +29,10 @@ ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder
 -- insert
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT w.k, w.o, w.a, 'lease', w.h, '', timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) AS timestampdiff_1, SYSDATE(6), timestampadd(MICROSECOND, w.t, SYSDATE(6)) AS timestampadd_1
 FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w
+WHERE NOT (EXISTS (SELECT l.lock_key
+FROM core_locks AS l
+WHERE l.lock_key = w.k
+FOR UPDATE NOWAIT))
 ORDER BY w.k
 ON DUPLICATE KEY UPDATE lock_key = core_locks.lock_key;
 
