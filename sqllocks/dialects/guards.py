@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.elements import BindParameter
 
-from sqllocks.dialects.base import NOTHING, FaultKind, LeaseDialect, Parameters, Row, Statement
+from sqllocks.dialects.base import NOTHING, REFUSALS, LeaseDialect, Parameters, Row, Statement
 
 __all__ = [
     "CLUSTER_QUESTION",
@@ -126,7 +126,7 @@ class GuardDialect(ABC):
 
     def retryable(self, error: BaseException) -> bool | None:
         """Tell whether the transaction may succeed when run again; ``None``: it met no conflict."""
-        return True if self._fault_kind(error) is FaultKind.CONFLICT else None
+        return True if self._fault_kind(error) in REFUSALS else None
 
 
 def key_parameter() -> BindParameter[str]:
