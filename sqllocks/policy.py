@@ -50,12 +50,12 @@ RETRY_PAUSE = 0.01
 """Seconds between two questions about a row that somebody's open transaction has locked."""
 BUSY_PATIENCE = 0.2
 """Seconds a claim asks again for a locked row before it counts as held."""
-SINGLE_WRITER_PATIENCE = 1.0
-"""The same on SQLite, where one transaction that writes keeps everybody from the whole file, and nobody
-stands in line for it."""
+SINGLE_WRITER_PATIENCE = 0.4
+"""The same on SQLite, where one transaction that writes keeps everybody from the whole file: counted from
+the last time that somebody committed, because nobody stands in line for the file."""
 SINGLE_WRITER_PAUSE = 0.003
 """Seconds between two tries for the file: whoever asks when it is free has it."""
-VICTIM_PATIENCE = 1.0
+VICTIM_PATIENCE = 1.5
 """Seconds a statement is sent again that was a deadlock's or a serialization's victim."""
 PURGE_SLICE = 500
 """Most rows that one statement of a purge removes."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
-from sqllocks.dialects.base import REFUSALS, Answer, Fault, Statement, StoredLock, Verdict, Want
+from sqllocks.dialects.base import REFUSALS, Answer, Fault, FaultKind, Statement, StoredLock, Verdict, Want
 
 __all__ = ["LeaseTable"]
 
@@ -19,6 +19,7 @@ class LeaseTable:
     def __init__(self, sessions: Sessions, capabilities: Capabilities) -> None:
         self._sessions = sessions
         self.capabilities = capabilities
+        self._commits: dict[int, int] = {}
         self.freed: Callable[[str], None] = lambda _: None
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
@@ -27,10 +28,10 @@ class LeaseTable:
             try:
                 result = await session.query(sql.claim, sql.batch(wants))
             except Fault as fault:
-                if not self.capabilities.single_writer or fault.kind not in REFUSALS:
+                if sql.commits is None or fault.kind not in REFUSALS:
                     raise
                 # the file is locked, and a held key can be seen all the same
-                return await _seen_held(session, wants, fault)
+                return await self._seen_held(session, sql.commits, wants, fault)
             answers = sql.told(result, wants)
             left = [want for want in wants if want.key not in answers]
             answers |= await _read_back(session, left, _judge_claim)
@@ -41,6 +42,23 @@ class LeaseTable:
             return answers
 
         return await self._sessions.use(work)
+
+    async def _seen_held(
+        self, session: Session, commits: Statement, wants: Sequence[Want], fault: Fault
+    ) -> Answers:
+        """Return the refusals that a read shows, or raise the fault of the claim."""
+        try:
+            [(number,)] = (await session.query(commits, {})).rows
+            answers = await _read_back(session, wants, _judge_claim)
+        except Fault:
+            raise fault from None
+        if any(answer.verdict is Verdict.REFUSED for answer in answers.values()):
+            return answers
+        before, self._commits[id(session)] = self._commits.get(id(session)), number
+        if before not in (None, number):
+            # not one transaction that stays open, but many that come and go
+            raise Fault(FaultKind.CONFLICT, fault.message) from fault.__cause__
+        raise fault
 
     async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
         async def work(session: Session) -> Answers:
@@ -111,17 +129,6 @@ class LeaseTable:
             await _read(session, ["?"])
 
         await self._sessions.use(work)
-
-
-async def _seen_held(session: Session, wants: Sequence[Want], fault: Fault) -> Answers:
-    """Return the refusals that a read shows, or raise the fault of the claim."""
-    try:
-        answers = await _read_back(session, wants, _judge_claim)
-    except Fault:
-        raise fault from None
-    if not any(answer.verdict is Verdict.REFUSED for answer in answers.values()):
-        raise fault
-    return answers
 
 
 async def _change(

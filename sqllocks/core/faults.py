@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqllocks.backends.base import Capabilities
-from sqllocks.dialects.base import Fault, FaultKind
+from sqllocks.dialects.base import REFUSALS, Fault, FaultKind
 from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockError, SchemaMissing
 
 __all__ = ["as_error"]
@@ -52,7 +52,7 @@ _NO_ANSWER = (
 def as_error(fault: Fault, doing: str, capabilities: Capabilities, **details: Any) -> LockError:
     """Return the library's error for a fault met while ``doing`` (for example ``"acquire 'k'"``)."""
     error, text = _ANSWERS.get(fault.kind, _NO_ANSWER)
-    if fault.kind is FaultKind.LOCKED and capabilities.single_writer:
+    if fault.kind in REFUSALS and capabilities.single_writer:
         error, text = _LOCKED_FILE
     explained = text.format(table=capabilities.table, message=fault.message)
     return error(f"could not {doing}: {explained}", details=details)

@@ -29,6 +29,7 @@ class Patience:
         self._pause = pause
         self._seconds = seconds
         self._began: float | None = None
+        self._progress: float | None = None
         self.renewed = False
         """Whether a fresh session was tried."""
         self.doubt = False
@@ -36,10 +37,15 @@ class Patience:
 
     def allows(self, fault: Fault) -> bool:
         """Return whether a statement that was refused may be sent again."""
+        spent = self._spent
         if fault.kind is FaultKind.CONFLICT:
-            # a victim is nobody's prisoner: it was picked at random, and soon gets through
-            return self._spent < max(self._seconds, VICTIM_PATIENCE)
-        return fault.kind is FaultKind.LOCKED and not self.over
+            # a victim is nobody's prisoner: others got through, and it soon does
+            self._progress = spent
+        elif fault.kind is not FaultKind.LOCKED:
+            return False
+        elif self._progress is None:
+            return spent < self._seconds
+        return spent < max(self._seconds, min(self._progress + self._seconds, VICTIM_PATIENCE))
 
     @property
     def over(self) -> bool:

@@ -165,6 +165,8 @@ class LeaseDialect(ABC):
     """The server only counts changed rows, so a partly done batch does not tell which were done."""
 
     claim: Statement
+    commits: Statement | None = None
+    """Asks for a number that changes when somebody else commits, where a whole file is locked (SQLite)."""
     insert: Statement | None = None
     """Claims keys that have no row yet, where ``claim`` itself cannot."""
     renew: Statement

@@ -27,6 +27,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
     true,
     update,
 )
@@ -75,6 +76,7 @@ class SqliteLeases(LeaseDialect):
         want = self._wanted().cte("want")
         released = self._released(table.c, want.c, lambda start: start + want.c.t)
         broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
+        self.commits = Statement("commits", text("PRAGMA data_version"))
         self.claim = Statement("claim", self._claim())
         self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want.c.t)})
         self.revive = self._change(

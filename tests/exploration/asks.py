@@ -32,7 +32,7 @@ class Query:
 
     @property
     def writes(self) -> bool:
-        return self.statement not in ("read", "lockers")
+        return self.statement not in ("read", "lockers", "commits")
 
     def __str__(self) -> str:
         wanted = (f"{want.key} as {want.owner}/{want.attempt or '*'}" for want in self.wants)

@@ -42,6 +42,8 @@ class Family:
 
     def decoded(self, parameters: Parameters) -> tuple[tuple[Want, ...], tuple[str, ...]]:
         """Return the wants, or the keys, that the dialect packed into parameters."""
+        if not parameters:
+            return (), ()
         if "key" in parameters:
             return (), (parameters["key"],)
         elements = json.loads(parameters["batch"])
@@ -52,6 +54,8 @@ class Family:
         """Carry out one statement; raises ``Blocked``."""
         if query.statement == "read":
             return rows, self._read(query.keys, rows, now)
+        if query.statement == "commits":
+            return rows, Result(((0,),), 1)  # nobody gets through meanwhile
         if query.statement == "lockers":
             return rows, Result((), 0)  # a privilege is missing, or it is over already
         changed = dict(rows)
