@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -27,11 +28,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers, in the one process that pytest-xdist's workers inherit from."""
+    _hear_signals()
     if hasattr(config, "workerinput"):
         return
     config.stash[_found] = found = provide(_names(config))
     config.stash[_added] = publish(found)
     _insist(config, found)
+
+
+def _hear_signals() -> None:
+    """Undo what a shell does to jobs in the background: tests send these signals, to children as well."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGQUIT") and signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _names(config: pytest.Config) -> list[str]:

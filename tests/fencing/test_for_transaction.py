@@ -72,7 +72,7 @@ def test_c080_another_tenant_is_not_held_up(application: Application, network_su
         hold(application, first, one)
         watch = Stopwatch()
         assert hold(application, second, other).acquired
-        assert watch.seconds < 1
+        assert watch.seconds < 10  # not the ttl of the other one
         with pytest.raises(LockNotAcquired):
             hold(application, second, one)
         with pytest.raises(LockTimeout):
