@@ -96,7 +96,7 @@ def test_the_guard_proves_and_pins_there_too(
     for level in LEVELS[mysql_subject.kind.server]:
         stale = mysql_subject.a.acquire(mysql_subject.key(), ttl=TTL)
         mysql_subject.expire(stale.lock_key)
-        present = mysql_subject.b.acquire(stale.lock_key, ttl=0.5)
+        present = mysql_subject.b.acquire(stale.lock_key, ttl=1.5)
         engine = clustered.execution_options(isolation_level=level)
         with application.transaction(engine=engine) as transaction:
             with pytest.raises(StaleFencingToken):

@@ -14,7 +14,7 @@ from tests.conformance.processes import ProcessPool
 from tests.conformance.subject import Subject
 from tests.fencing.application import LEVELS, WAYS, Application
 
-SHORT = 1.0
+SHORT = 1.2
 WRITE = "UPDATE accounts SET balance = balance + 1 WHERE name = :name"
 
 

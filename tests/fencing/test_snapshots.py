@@ -82,7 +82,7 @@ def test_own_renewals_since_the_snapshot_do_no_harm(
     application: Application, network_subject: Subject
 ) -> None:
     for level in LEVELS[network_subject.kind.server]:
-        handle = network_subject.a.acquire(network_subject.key(), ttl=0.8)
+        handle = network_subject.a.acquire(network_subject.key(), ttl=1.5)
         with application.transaction(isolation_level=level) as transaction:
             transaction.execute(LOOK)
             longer = network_subject.a.extend(handle.lock_key, owner_token=handle.owner_token, ttl=TTL)
