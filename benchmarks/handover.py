@@ -3,8 +3,10 @@
     python -m benchmarks.handover postgresql+asyncpg://user:password@host/database mysql+pymysql://…
     python -m benchmarks.handover --rounds 300 --waiters 1000 --asyncio postgresql+psycopg://…
 
-Creates the lock table where it is missing, and leaves a few free rows in it. "select 1" is the time of
-that statement on a connection of the same driver, in the same run.
+A key that is held for a while finds a machine at rest, with cold caches, as most locks do; a short
+``--hold`` measures hand-overs in quick succession. "select 1" is the time of that statement on a
+connection of the same driver, in the same run and after the same pauses. Creates the lock table where
+it is missing, and leaves a few free rows in it.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from tests.waiting.counting import Counter
 
 ASYNCIO_DRIVERS = {"asyncpg", "aiomysql", "asyncmy", "aiosqlite"}
 TTL = 60.0
-SETTLED = 0.6
-"""Seconds after which a waiter has found its pace."""
+WARM_UP = 8
+"""Rounds that are not counted: connections are opened, statements prepared."""
 
 
 class Side:
@@ -62,7 +64,7 @@ def wait_elsewhere(url: str, is_async: bool, pipe: Connection[Any, Any]) -> None
     side.close()
 
 
-def hand_over(url: str, is_async: bool, rounds: int) -> list[float]:
+def hand_over(url: str, is_async: bool, rounds: int, hold: float) -> list[float]:
     """Return the seconds from each call of ``release`` to the grant of the other process."""
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
@@ -71,10 +73,10 @@ def hand_over(url: str, is_async: bool, rounds: int) -> list[float]:
     side = Side(url, is_async=is_async)
     key = f"benchmark:{uuid.uuid4().hex[:12]}"
     took: list[float] = []
-    for number in range(rounds + 3):
+    for _ in range(WARM_UP + rounds):
         handle = side.call("require_acquire", key, ttl=TTL, wait=TTL)
         pipe.send(key)
-        time.sleep(SETTLED + random.random() * 0.5 + (1.0 if number == 0 else 0.0))
+        time.sleep(hold * (1 + random.random()))
         released = time.monotonic()
         side.call("release", key, owner_token=handle.owner_token)
         took.append(pipe.recv() - released)
@@ -82,11 +84,11 @@ def hand_over(url: str, is_async: bool, rounds: int) -> list[float]:
     pipe.send(None)
     other.join()
     side.close()
-    return took[3:]
+    return took[WARM_UP:]
 
 
-def select_one(url: str, is_async: bool, rounds: int) -> list[float]:
-    """Return the seconds of ``SELECT 1`` on one connection."""
+def select_one(url: str, is_async: bool, rounds: int, pause: float) -> list[float]:
+    """Return the seconds of ``SELECT 1`` on one connection, with pauses in between."""
     one = text("SELECT 1")
 
     async def awaited() -> list[float]:
@@ -94,6 +96,7 @@ def select_one(url: str, is_async: bool, rounds: int) -> list[float]:
         took: list[float] = []
         async with engine.connect() as connection:
             for _ in range(rounds):
+                await asyncio.sleep(pause)
                 began = time.perf_counter()
                 (await connection.execute(one)).all()
                 took.append(time.perf_counter() - began)
@@ -104,12 +107,13 @@ def select_one(url: str, is_async: bool, rounds: int) -> list[float]:
         return asyncio.run(awaited())
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        took = [_timed(lambda: connection.execute(one).all()) for _ in range(rounds)]
+        took = [_timed(lambda: connection.execute(one).all(), pause) for _ in range(rounds)]
     engine.dispose()
     return took
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def _timed(work: Callable[[], Any], pause: float) -> float:
+    time.sleep(pause)
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -176,8 +180,8 @@ def report(url: str, arguments: argparse.Namespace) -> str:
     side = Side(url, is_async=is_async)
     side.call("create_table")
     side.close()
-    one = statistics.median(select_one(url, is_async, 200)) * 1000
-    took = [seconds * 1000 for seconds in hand_over(url, is_async, arguments.rounds)]
+    one = statistics.median(select_one(url, is_async, 20, arguments.hold)) * 1000
+    took = [seconds * 1000 for seconds in hand_over(url, is_async, arguments.rounds, arguments.hold)]
     rate, connections = many_waiters(url, is_async, arguments.waiters, arguments.seconds)
     name = f"{make_url(url).drivername} {'asyncio' if is_async else 'blocking'}"
     return (
@@ -195,6 +199,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.handover", description=__doc__)
     parser.add_argument("urls", nargs="+", metavar="URL")
     parser.add_argument("--rounds", type=int, default=200, help="hand-overs to measure")
+    parser.add_argument(
+        "--hold", type=float, default=0.4, help="seconds for which the key is held, and up to twice that"
+    )
     parser.add_argument("--waiters", type=int, default=1000, help="waiters for one key in one process")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="for how long their statements are counted"

@@ -56,6 +56,7 @@ class Line:
         self.pinned = False
         """The lease is over, but an open transaction keeps its row locked."""
         self._safe = False
+        self._sent = now
         self._pause = WAIT_FLOOR
         self._young_until = now + QUICK_FOR
 
@@ -78,15 +79,14 @@ class Line:
         self.due = _NEVER
         self._safe = self.watch is not None and self.watch.active
 
-    def saw(self, row: StoredLock | None, now: float) -> bool:
-        """Take in a row; ``False`` where a later look had its answer already."""
-        before = self.row
-        if row is not None and before is not None:
-            if row.seen_at < before.seen_at:
-                return False
-            if row.token != before.token:
-                self._young_until = now + QUICK_FOR
+    def saw(self, row: StoredLock | None, now: float, *, sent: float) -> bool:
+        """Take in the row of a look; ``False`` where one sent later had its answer already."""
+        if sent < self._sent:
+            return False
+        if row is not None and self.row is not None and row.token != self.row.token:
+            self._young_until = now + QUICK_FOR
         self.row, self.error, self.answered_at, self.pinned = row, None, now, False
+        self._sent = sent
         return True
 
     def explains(self, handle: LockHandle) -> bool:
@@ -114,7 +114,7 @@ class Line:
             held=True,
             seen_at=since,
         )
-        self.error, self.answered_at, self.pinned = None, now, False
+        self.error, self.answered_at, self.pinned, self._sent = None, now, False, now
         self.heard = self.alarms
         # its release will be seen in this process
         self._pause, self._young_until = QUICK_CEILING, now + QUICK_FOR

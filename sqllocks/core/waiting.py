@@ -105,7 +105,8 @@ class Waiting:
 
     async def _look(self, line: Line) -> None:
         """Read the row, and those of the lines that were to look soon: a read writes nothing."""
-        lines = self._lines.due_with(line, self._clock.now())
+        sent = self._clock.now()
+        lines = self._lines.due_with(line, sent)
         for each in lines:
             each.asking()
             # its head need not ask when its pause ends; should this look fail, it does after the next one
@@ -117,7 +118,7 @@ class Waiting:
             raise self._names.error(fault, "wait for", line.key) from fault.__cause__
         now = self._clock.now()
         for each in lines:
-            if each.saw(rows.get(each.key), now) and each is not line and not each.held:
+            if each.saw(rows.get(each.key), now, sent=sent) and each is not line and not each.held:
                 self._lines.alarm(each)
 
     async def _lockers(self, line: Line) -> str:

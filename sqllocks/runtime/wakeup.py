@@ -106,8 +106,6 @@ class Hub(ABC):
         self._told_of_failure = False
         return former
 
-    # -- what waiters call
-
     def watch(self, number: int, alarm: Callable[[], None]) -> KeyWatch:
         """Have ``alarm`` called when the signal arrives, or when signals may be missed; never waits."""
         watch = KeyWatch(self, number, alarm)
@@ -124,7 +122,13 @@ class Hub(ABC):
             else:
                 self._channel.poke()
         if channel is not None:
-            self._start(channel)
+            try:
+                self._start(channel)
+            except RuntimeError as error:  # no more threads
+                self._tell(error)
+                with self._mutex:
+                    self._channel = None
+                channel.end()
         return watch
 
     def unwatch(self, watch: KeyWatch) -> None:
@@ -155,8 +159,6 @@ class Hub(ABC):
 
     @abstractmethod
     def _start(self, channel: Channel) -> None: ...
-
-    # -- the activity
 
     async def serve(self, channel: Channel) -> None:
         """Keep a session until nobody has waited for a while."""

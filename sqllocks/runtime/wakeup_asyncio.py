@@ -18,6 +18,10 @@ from sqllocks.runtime.wakeup_psycopg import PsycopgTalk
 __all__ = ["AsyncioHub"]
 
 
+CLOSE_PATIENCE = 2.0
+"""Seconds for which a session may say goodbye."""
+
+
 class AsyncioHub(Hub):
     """Runs the session on a task, which ends a few seconds after the last waiter has gone."""
 
@@ -32,7 +36,11 @@ class AsyncioHub(Hub):
     async def close(self) -> None:
         """Close the session unless somebody waits."""
         task = self._task
-        if self._end() and task is not None:
+        if not self._end() or task is None:
+            return
+        await asyncio.wait({task}, timeout=CLOSE_PATIENCE)
+        if not task.done():  # it may be connecting
+            task.cancel()
             await asyncio.wait({task})
 
     def _new_channel(self) -> Channel:

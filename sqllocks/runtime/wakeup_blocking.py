@@ -19,6 +19,7 @@ __all__ = ["BlockingHub"]
 DRIVERS = frozenset({"psycopg"})
 """Other drivers of the blocking form do not tell of notifications without being asked."""
 CLOSE_PATIENCE = 2.0
+"""Seconds for which a session may say goodbye."""
 
 
 class BlockingHub(Hub):

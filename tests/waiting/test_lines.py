@@ -63,7 +63,7 @@ def naps(line: Line, seconds: float, start: float = 0.0) -> list[float]:
     now, found = start, []
     while now < start + seconds:
         line.asking()
-        line.saw(row(seen=now), now)
+        line.saw(row(seen=now), now, sent=now)
         found.append(line.nap(now))
         now += found[-1]
     return found
@@ -109,7 +109,7 @@ def test_a_release_that_was_told_outlives_the_head_that_it_woke() -> None:
     lines, first, second = Lines(), Event(), Event()
     line = lines.join("k", first, 0.0)
     lines.join("k", second, 0.0)
-    line.saw(row(), 0.0)
+    line.saw(row(), 0.0, sent=0.0)
     line.nap(0.0)
     lines.freed("k")
     lines.leave(line, first)
@@ -121,7 +121,7 @@ def test_a_new_head_goes_on_where_the_former_one_left_off() -> None:
     lines, first, second = Lines(), Event(), Event()
     line = lines.join("k", first, 0.0)
     lines.join("k", second, 0.0)
-    line.saw(row(), 0.0)
+    line.saw(row(), 0.0, sent=0.0)
     pause = line.nap(0.0)
     lines.leave(line, first)
     assert line.rest(pause / 4) == pytest.approx(pause * 3 / 4)
@@ -130,7 +130,7 @@ def test_a_new_head_goes_on_where_the_former_one_left_off() -> None:
 
 def test_a_new_head_asks_at_once_where_the_former_one_was_interrupted() -> None:
     line = Line("k", None, 0.0)
-    line.saw(row(), 0.0)
+    line.saw(row(), 0.0, sent=0.0)
     line.nap(0.0)
     line.asking()
     assert line.rest(0.0) == 0.0
@@ -149,7 +149,7 @@ def test_pauses_grow_from_short_to_a_tenth_of_a_second_and_later_to_half_a_secon
 def test_pauses_are_quick_again_when_the_key_changes_hands() -> None:
     line = Line("k", None, 0.0)
     naps(line, QUICK_FOR + 10)
-    line.saw(row(token=2, seen=100.0), 100.0)
+    line.saw(row(token=2, seen=100.0), 100.0, sent=100.0)
     assert line.nap(100.0) <= QUICK_CEILING
 
 
@@ -158,14 +158,14 @@ def test_an_error_that_has_passed_does_not_make_pauses_long() -> None:
     for _ in range(20):
         line.failed(BackendUnavailable("gone"), 1.0)
         line.nap(1.0)
-    line.saw(row(), 1.0)
+    line.saw(row(), 1.0, sent=1.0)
     assert line.nap(1.0) <= QUICK_CEILING
 
 
 def test_no_pause_goes_past_the_expiry() -> None:
     line = Line("k", None, 0.0)
     naps(line, 2.0)
-    line.saw(row(lasts=0.05, seen=2.0), 2.0)
+    line.saw(row(lasts=0.05, seen=2.0), 2.0, sent=2.0)
     assert line.nap(2.0) == pytest.approx(0.05)
     assert line.nap(2.04) == pytest.approx(0.01)
 
@@ -177,7 +177,7 @@ def test_a_pause_is_long_only_where_no_release_can_be_missed(before: bool, after
     line = Line("k", None, 0.0)
     line.watch = watch = Watch(active=before)
     line.asking()
-    line.saw(row(), 0.0)
+    line.saw(row(), 0.0, sent=0.0)
     watch.active = after
     assert (line.nap(0.0) > QUICK_CEILING) is long
 
@@ -186,23 +186,25 @@ def test_a_free_row_that_is_locked_is_asked_for_often() -> None:
     line = Line("k", None, 0.0)
     line.watch = Watch(active=True)
     line.asking()
-    line.saw(row(held=False), 0.0)
+    line.saw(row(held=False), 0.0, sent=0.0)
     assert line.nap(0.0) <= QUICK_CEILING
 
 
 def test_an_older_look_does_not_replace_a_later_one() -> None:
     line = Line("k", None, 0.0)
-    assert line.saw(row(token=2, seen=1.0), 1.0)
-    assert not line.saw(row(token=1, seen=0.5), 1.1)
+    assert line.saw(row(token=2, seen=1.0), 1.0, sent=0.9)
+    assert not line.saw(row(token=1, seen=1.5), 1.1, sent=0.8)
     assert line.row is not None
     assert line.row.token == 2
+    # not by the server's clock, which another server may have set back
+    assert line.saw(row(token=3, seen=-3600.0), 2.0, sent=1.9)
 
 
 def test_an_error_counts_until_the_next_answer() -> None:
     line = Line("k", None, 0.0)
     line.failed(BackendUnavailable("gone"), 0.0)
     assert line.error is not None
-    line.saw(row(), 1.0)
+    line.saw(row(), 1.0, sent=1.0)
     assert line.error is None
 
 
