@@ -44,8 +44,23 @@ class Side:
         self.provider: Any = AsyncSqlLockProvider(bind) if is_async else SqlLockProvider(bind)
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        made = getattr(self.provider, method)(*arguments, **options)
-        return made if self._runner is None else self._runner.run(made)
+        return self.timed(method, *arguments, **options)[0]
+
+    def timed(self, method: str, *arguments: Any, **options: Any) -> tuple[Any, float, float]:
+        """Return the result, and the moments just before and after the call, as its caller sees them."""
+        called = getattr(self.provider, method)
+        if self._runner is not None:
+            return self._runner.run(self._awaited(called, arguments, options))
+        began = time.monotonic()
+        result = called(*arguments, **options)
+        return result, began, time.monotonic()
+
+    async def _awaited(
+        self, called: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]
+    ) -> tuple[Any, float, float]:
+        began = time.monotonic()
+        result = await called(*arguments, **options)
+        return result, began, time.monotonic()
 
     def close(self) -> None:
         self.call("close" if self._runner is None else "aclose")
@@ -57,8 +72,8 @@ def wait_elsewhere(url: str, is_async: bool, pipe: Connection[Any, Any]) -> None
     """In the other process: wait for a key, tell when it was granted, give it back."""
     side = Side(url, is_async=is_async)
     while (key := pipe.recv()) is not None:
-        handle = side.call("require_acquire", key, ttl=TTL, wait=TTL)
-        pipe.send(time.monotonic())
+        handle, _, granted = side.timed("require_acquire", key, ttl=TTL, wait=TTL)
+        pipe.send(granted)
         side.call("release", key, owner_token=handle.owner_token)
         pipe.send("released")
     side.close()
@@ -77,8 +92,7 @@ def hand_over(url: str, is_async: bool, rounds: int, hold: float) -> list[float]
         handle = side.call("require_acquire", key, ttl=TTL, wait=TTL)
         pipe.send(key)
         time.sleep(hold * (1 + random.random()))
-        released = time.monotonic()
-        side.call("release", key, owner_token=handle.owner_token)
+        _, released, _ = side.timed("release", key, owner_token=handle.owner_token)
         took.append(pipe.recv() - released)
         pipe.recv()
     pipe.send(None)
