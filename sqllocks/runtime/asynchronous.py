@@ -252,6 +252,7 @@ class AsyncioSessions:
         except Exception as error:
             raise self.faults.fault(error, sent=False) from error
         try:
+            await self._autocommit(connection)
             driver = (await connection.get_raw_connection()).driver_connection
             session = _Session(connection, driver, leases_for(self._engine.dialect, self._table), self)
             for text in session.sql.session_setup():
@@ -262,6 +263,12 @@ class AsyncioSessions:
             await self._clock.shielded(_drop(connection))
             raise
         return session
+
+    async def _autocommit(self, connection: AsyncConnection) -> None:
+        try:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+        except Exception as error:
+            raise self.faults.fault(error, sent=False) from error
 
     async def _put_back(self, session: _Session, *, broken: bool) -> None:
         if broken:

@@ -37,10 +37,12 @@ _DRIVER_NAMES = {"sqlite3": "pysqlite", "MySQLdb": "mysqldb"}
 
 
 def engine_for(bind: Any, *, caller: str) -> Engine:
-    """Return an engine of the library's own, in AUTOCOMMIT, for the blocking form.
+    """Return an engine of the library's own for the blocking form.
 
     Its pool is a sibling of the application's: same connect arguments and listeners, other
-    connections, so an exhausted application pool does not matter.
+    connections, so an exhausted application pool does not matter. AUTOCOMMIT is set on each
+    connection: as an option of the engine it is set within ``connect()``, and a connection that
+    breaks there is left to the garbage collector.
     """
     if isinstance(bind, sessionmaker):
         bind = _bind_of(bind.kw, "sessionmaker", "Engine")
@@ -51,7 +53,7 @@ def engine_for(bind: Any, *, caller: str) -> Engine:
     if not isinstance(bind, Engine):
         _wrong(bind, caller, "pass a sessionmaker, an Engine or a URL")
     _check_url(bind.url)
-    return cast("Engine", _autocommit(create_engine(bind.url, pool=bind.pool.recreate())))
+    return create_engine(bind.url, pool=bind.pool.recreate())
 
 
 def async_engine_for(bind: Any, *, caller: str) -> AsyncEngine:
@@ -65,12 +67,7 @@ def async_engine_for(bind: Any, *, caller: str) -> AsyncEngine:
     if not isinstance(bind, AsyncEngine):
         _wrong(bind, caller, "pass an async_sessionmaker, an AsyncEngine or a URL")
     _check_url(bind.url)
-    sibling = create_async_engine(bind.url, pool=bind.sync_engine.pool.recreate())
-    return cast("AsyncEngine", _autocommit(sibling))
-
-
-def _autocommit(engine: Any) -> Any:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
+    return create_async_engine(bind.url, pool=bind.sync_engine.pool.recreate())
 
 
 def connection_limit(pool: Pool) -> int:
@@ -132,7 +129,7 @@ def _from_url(text: str | URL, *, asyncio: bool) -> Any:
         raise LockValidationError(
             f"{url.drivername!r} is an asyncio driver; leave the driver out, or use the Async class"
         )
-    return _autocommit(engine)
+    return engine
 
 
 def _with_driver(url: URL, *, asyncio: bool) -> URL:

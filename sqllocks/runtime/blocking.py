@@ -122,6 +122,7 @@ class _Session:
         except Exception as error:
             raise faults.fault(error, sent=False) from error
         try:
+            self._autocommit()
             self._driver: Any = self._connection.connection.dbapi_connection
             self.sql: LeaseDialect = leases_for(engine.dialect, table)
             for text in self.sql.session_setup():
@@ -134,6 +135,12 @@ class _Session:
 
     async def query(self, statement: Statement, parameters: Parameters) -> Result:
         return self._run(*self._compiler(statement, parameters))
+
+    def _autocommit(self) -> None:
+        try:
+            self._connection.execution_options(isolation_level="AUTOCOMMIT")
+        except Exception as error:
+            raise self._faults.fault(error, sent=False) from error
 
     def _run(self, text: str, arguments: Any) -> Result:
         try:

@@ -66,8 +66,9 @@ class _Connecting:
     async def _connect(self) -> Any:
         pool = self._parent.sync_engine.pool.recreate()
         self._engine = create_async_engine(self._parent.url, pool=pool)
-        connection = await self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+        connection = await self._engine.connect()
         self._connection = connection
+        await connection.execution_options(isolation_level="AUTOCOMMIT")
         return (await connection.get_raw_connection()).driver_connection
 
     def poke(self) -> None:

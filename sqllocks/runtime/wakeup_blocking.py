@@ -66,8 +66,9 @@ class _PsycopgChannel(PsycopgTalk):
 
     async def open(self) -> bool:
         self._engine = create_engine(self._parent.url, pool=self._parent.pool.recreate())
-        connection = self._engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+        connection = self._engine.connect()
         self._connection = connection
+        connection.execution_options(isolation_level="AUTOCOMMIT")
         return await self.begin(connection.connection.dbapi_connection)
 
     async def wait(self, seconds: float) -> None:

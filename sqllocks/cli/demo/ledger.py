@@ -89,7 +89,7 @@ class Ledger:
 
     def _connection(self) -> Connection:
         if self._open is None:
-            self._open = self._engine.connect()
+            self._open = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         return self._open
 
     def _run(self, statement: Executable) -> Any:
