@@ -15,8 +15,8 @@ import pytest
 
 from sqllocks import BackendUnavailable, LeaseLost, LockNotAcquired, LockTimeout, LockValidationError
 from tests.conformance.polling import Stopwatch, until
-from tests.conformance.relay import Relay
 from tests.conformance.subject import Subject
+from tests.faults import Relay
 
 TTL = 0.6
 
@@ -97,7 +97,7 @@ def test_c045_a_broken_lock_is_told_once_and_at_once_to_latecomers(subject: Subj
 
 def test_c046_an_unreachable_database_ends_the_trust_before_the_expiry(network_subject: Subject) -> None:
     key = network_subject.key()
-    with Relay(network_subject.kind.server, network_subject.url) as relay:
+    with Relay(network_subject.url) as relay:
         client = network_subject.client(relay.address)
         block = Block(network_subject, client.provider.hold(key, ttl=1.5))
         lease, told = block.enter(), threading.Event()
@@ -142,7 +142,7 @@ def test_c075_the_bodys_error_wins_over_a_loss_which_is_noted(subject: Subject) 
 
 def test_c075_the_bodys_error_wins_over_a_release_that_fails(network_subject: Subject) -> None:
     key, error = network_subject.key(), ValueError("body")
-    with Relay(network_subject.kind.server, network_subject.url) as relay:
+    with Relay(network_subject.url) as relay:
         client = network_subject.client(relay.address)
         block = Block(network_subject, client.provider.hold(key, ttl=30))
         block.enter()

@@ -11,8 +11,8 @@ from tests.conformance.calls import TTL
 from tests.conformance.driving import Call, together
 from tests.conformance.polling import until
 from tests.conformance.processes import ProcessPool, race
-from tests.conformance.relay import Relay
 from tests.conformance.subject import Subject
+from tests.faults import Relay
 
 
 def test_c155_a_second_acquire_of_the_holder_is_refused(subject: Subject) -> None:
@@ -59,7 +59,7 @@ def test_c155_a_lost_answer_is_settled_by_what_is_stored(network_subject: Subjec
     if state == "released":
         network_subject.a.release(key, owner_token="another")
     before = network_subject.snapshot(key)
-    with Relay(network_subject.kind.server, network_subject.url) as relay:
+    with Relay(network_subject.url) as relay:
         client = network_subject.client(relay.address)
         client.locked("warm up")
         relay.lose_next_answer()
@@ -92,7 +92,7 @@ def test_c155_a_change_whose_answer_was_lost_is_told_as_it_is(network_subject: S
         "extend": {"owner_token": handle.owner_token, "ttl": 90},
         "break_lock": {},
     }
-    with Relay(network_subject.kind.server, network_subject.url) as relay:
+    with Relay(network_subject.url) as relay:
         client = network_subject.client(relay.address)
         client.locked("warm up")
         relay.lose_next_answer()
@@ -118,7 +118,7 @@ def test_c155_a_change_whose_answer_was_lost_is_told_as_it_is(network_subject: S
 def test_c155_a_release_without_an_answer_is_unknown(network_subject: Subject) -> None:
     key = network_subject.key()
     handle = network_subject.a.acquire(key, ttl=TTL)
-    with Relay(network_subject.kind.server, network_subject.url) as relay:
+    with Relay(network_subject.url) as relay:
         client = network_subject.client(relay.address)
         client.locked("warm up")
         relay.lose_next_answer(then_refuse=True)

@@ -16,8 +16,8 @@ from sqlalchemy import URL
 
 from sqllocks import LockProvider, SqlLockProvider
 from tests.conformance.polling import Stopwatch, until
+from tests.faults import Relay
 from tests.scenarios.commands import Running, alive, running
-from tests.scenarios.gate import Gate
 from tests.servers import fresh_database, require_server
 
 SERVERS = ("sqlite", "postgresql", "mysql", "mariadb")
@@ -183,11 +183,11 @@ def test_without_a_table_nothing_starts_until_init(database: Database) -> None:
 
 
 def test_a_silent_network_stops_the_command_at_the_deadline(networked: Database) -> None:
-    with Gate(networked.url) as gate:
-        address = gate.url.render_as_string(hide_password=False)
+    with Relay(networked.url) as relay:
+        address = relay.address
         with networked.run("--ttl", "3", "--", *HAS_A_CHILD, url=address) as command:
             pids = [int(command.line()), int(command.line())]
-            gate.fall_silent()
+            relay.fall_silent()
             watch = Stopwatch()
             until(lambda: not any(map(alive, pids)), within=10)
             # the ttl less its margin, counted from the last renewal
@@ -196,13 +196,13 @@ def test_a_silent_network_stops_the_command_at_the_deadline(networked: Database)
 
 
 def test_a_renewal_that_fails_is_tried_again(networked: Database) -> None:
-    with Gate(networked.url) as gate:
-        address = gate.url.render_as_string(hide_password=False)
+    with Relay(networked.url) as relay:
+        address = relay.address
         with networked.run("--ttl", "6", "--", *WAITS, url=address) as command:
             command.line()
-            gate.refuse()
+            relay.refuse()
             until(lambda: "was not renewed" in command.errors, within=30)
-            gate.admit()
+            relay.pass_on()
             before = networked.info()
             until(lambda: networked.info() != before, within=30)
             command.say("done")

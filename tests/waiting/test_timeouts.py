@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from sqllocks import BackendUnavailable, LockTimeout
-from tests.conformance.relay import Relay
+from tests.faults import Relay
 from tests.waiting.settings import TTL, Setting, one_after_another, standing, until
 
 LOCK = text("SELECT lock_key FROM core_locks WHERE lock_key = :key FOR UPDATE")
@@ -96,13 +96,13 @@ def test_the_session_that_keeps_the_row_is_named(network_setting: Setting) -> No
 def test_a_server_that_goes_and_comes_back_does_not_end_a_wait(network_setting: Setting) -> None:
     holder = network_setting.client()
     owner = holder.acquire("back", ttl=TTL).owner_token
-    with Relay(network_setting.kind.server, network_setting.url) as relay:
+    with Relay(network_setting.url) as relay:
         waiter = network_setting.client(relay.address)
         waiting = one_after_another(waiter, "back", 2, wait=60)
         relay.lose_next_answer(then_refuse=True)
         assert relay.lost.wait(10)
         assert not any(future.done() for future in waiting)
-        relay._refuse = False
+        relay.pass_on()
         holder.release("back", owner_token=owner)
         for future in waiting:
             waiter.release("back", owner_token=future.result(30).owner_token)
@@ -110,8 +110,8 @@ def test_a_server_that_goes_and_comes_back_does_not_end_a_wait(network_setting: 
 
 
 def test_each_of_those_in_line_raises_the_last_error(network_setting: Setting) -> None:
-    with Relay(network_setting.kind.server, network_setting.url) as relay:
-        relay._refuse = True
+    with Relay(network_setting.url) as relay:
+        relay.refuse()
         waiter = network_setting.client(relay.address)
         waiting = one_after_another(waiter, "errors", 3, wait=0.5)
         errors = failures(waiting)
