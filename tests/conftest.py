@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 
 import pytest
 
+from tests.conformance.kinds import driver_note
 from tests.servers import NAMES, Missing, Server, provide
+from tests.servers.drivers import DRIVERS, provide_driver
 from tests.servers.shared import publish, withdraw
 
 _found = pytest.StashKey[dict[str, Server | Missing]]()
+_drivers = pytest.StashKey[dict[str, str | Missing]]()
 _added = pytest.StashKey[dict[str, str]]()
 
 # these print something and run no test
@@ -32,8 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     config.stash[_found] = found = provide(_names(config))
-    config.stash[_added] = publish(found)
-    _insist(config, found)
+    install = not config.getoption("--no-servers")
+    drivers = {name: provide_driver(name, install=install) for name in DRIVERS} if found else {}
+    config.stash[_drivers] = drivers
+    config.stash[_added] = publish({**found, **_missing(drivers)})
+    _insist({**found, **drivers})
+
+
+def _missing(drivers: Mapping[str, str | Missing]) -> dict[str, Missing]:
+    return {name: driver for name, driver in drivers.items() if isinstance(driver, Missing)}
 
 
 def _hear_signals() -> None:
@@ -53,8 +64,8 @@ def _names(config: pytest.Config) -> list[str]:
     return ["sqlite", *(name.strip() for name in listed if name.strip())]
 
 
-def _insist(config: pytest.Config, found: dict[str, Server | Missing]) -> None:
-    """End the run if a server that SQLLOCKS_REQUIRE lists is missing."""
+def _insist(found: Mapping[str, Server | str | Missing]) -> None:
+    """End the run if a server or driver that SQLLOCKS_REQUIRE lists is missing."""
     if not found:
         return
     required = [name.strip() for name in os.environ.get("SQLLOCKS_REQUIRE", "").split(",") if name.strip()]
@@ -64,7 +75,7 @@ def _insist(config: pytest.Config, found: dict[str, Server | Missing]) -> None:
         if isinstance(server, Missing):
             reasons.append(f"{name}: {server.reason}")
     if reasons:
-        pytest.exit("SQLLOCKS_REQUIRE: missing servers\n" + "\n".join(reasons), returncode=1)
+        pytest.exit("SQLLOCKS_REQUIRE: missing\n" + "\n".join(reasons), returncode=1)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -77,11 +88,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """List each server: its version and source, or why it is missing."""
+    """List each server and each driver that need not be there: its version, or why it is missing."""
     lines = []
     for name, server in config.stash.get(_found, {}).items():
         if isinstance(server, Missing):
             lines.append(f"{name}: missing: {server.reason}")
         else:
             lines.append(f"{name}: {server.version} ({server.source})")
+    for name, driver in config.stash.get(_drivers, {}).items():
+        lines.append(f"{name}: {f'missing: {driver.reason}' if isinstance(driver, Missing) else driver}")
+    if lines:
+        lines.append(driver_note())
     return lines

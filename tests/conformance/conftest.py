@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.conformance.kinds import GROUPS, Kind
+from tests.conformance.kinds import GROUPS, Kind, kinds_of
 from tests.conformance.places import Places
 from tests.conformance.processes import ProcessPool
 from tests.conformance.subject import Subject
@@ -18,7 +18,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # every other group builds on `subject`, so the narrower one decides
     named = [group for group in GROUPS if group in metafunc.fixturenames]
     if named:
-        kinds = min((GROUPS[group] for group in named), key=len)
+        kinds = kinds_of(named, metafunc.module.__name__)
         metafunc.parametrize("kind", kinds, ids=[kind.name for kind in kinds])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import URL
@@ -50,15 +52,49 @@ KINDS = (
     Kind("mariadb", "aiomysql", True),
 )
 
+# drivers that share SQL, errors and values with the ones above: A to D on one server each, by default
+MORE_KINDS = (
+    Kind("mysql", "mysqldb", False),
+    Kind("mariadb", "asyncmy", True),
+)
+ALL_MORE_KINDS = (
+    *MORE_KINDS,
+    Kind("mysql", "asyncmy", True),
+    Kind("mariadb", "mysqldb", False),
+)
+SECTIONS = ("test_a_", "test_b_", "test_c_", "test_d_")
+"""The files of the suite that the drivers of MORE_KINDS run through."""
+
 # the name of the argument that a case takes tells where it runs
-GROUPS = {
-    "subject": KINDS,
-    "table_subject": tuple(kind for kind in KINDS if kind.table),
-    "network_subject": tuple(kind for kind in KINDS if kind.network),
-    "mysql_subject": tuple(kind for kind in KINDS if kind.server in {"mysql", "mariadb"}),
-    "sqlite_subject": tuple(kind for kind in KINDS if kind.server == "sqlite"),
-    "asyncio_subject": tuple(kind for kind in KINDS if kind.asyncio),
-    "asyncio_table_subject": tuple(kind for kind in KINDS if kind.table and kind.asyncio),
-    "blocking_table_subject": tuple(kind for kind in KINDS if kind.table and not kind.asyncio),
-    "memory_subject": tuple(kind for kind in KINDS if not kind.table),
+GROUPS: Mapping[str, Callable[[Kind], bool]] = {
+    "subject": lambda kind: True,
+    "table_subject": lambda kind: kind.table,
+    "network_subject": lambda kind: kind.network,
+    "mysql_subject": lambda kind: kind.server in {"mysql", "mariadb"},
+    "sqlite_subject": lambda kind: kind.server == "sqlite",
+    "asyncio_subject": lambda kind: kind.asyncio,
+    "asyncio_table_subject": lambda kind: kind.table and kind.asyncio,
+    "blocking_table_subject": lambda kind: kind.table and not kind.asyncio,
+    "memory_subject": lambda kind: not kind.table,
 }
+
+
+def driver_note() -> str:
+    """Return which cases the drivers of MORE_KINDS run through, for the header of the report."""
+    if os.environ.get("SQLLOCKS_DRIVERS") == "all":
+        return "drivers: all cases on all drivers"
+    some = ", ".join(f"{kind.driver} on {kind.server}" for kind in MORE_KINDS)
+    return f"drivers: sections A to D alone on {some} (SQLLOCKS_DRIVERS=all: every case, on both servers)"
+
+
+def kinds_of(groups: Collection[str], module: str) -> tuple[Kind, ...]:
+    """Return where a case of a module runs that names these groups.
+
+    ``SQLLOCKS_DRIVERS=all`` in the environment lets every driver run through every case.
+    """
+    kinds: tuple[Kind, ...] = KINDS
+    if os.environ.get("SQLLOCKS_DRIVERS") == "all":
+        kinds += ALL_MORE_KINDS
+    elif module.rpartition(".")[2].startswith(SECTIONS):
+        kinds += MORE_KINDS
+    return tuple(kind for kind in kinds if all(GROUPS[group](kind) for group in groups))

@@ -13,6 +13,7 @@ from tests.conformance.kinds import Kind
 from tests.conformance.observing import Observer
 from tests.conformance.subject import Place
 from tests.servers import fresh_database, require_server
+from tests.servers.drivers import require_driver
 
 
 class Places:
@@ -39,6 +40,7 @@ class Places:
         if not kind.table:
             return Place(kind, self._loop, self._threads)
         require_server(kind.server)
+        require_driver(kind.driver)
         base = make_url(self._stack.enter_context(fresh_database(kind.server)))
         place = Place(kind, self._loop, self._threads, kind.url(base), Observer(kind, base))
         assert place.observer is not None

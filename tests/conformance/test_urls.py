@@ -35,7 +35,7 @@ def test_a_url_of_an_unknown_database_names_the_known_ones(form: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("scheme", ["postgresql+pg8000", "mysql+mysqldb", "mysql+asyncmy"])
+@pytest.mark.parametrize("scheme", ["postgresql+psycopg2cffi", "mysql+mysqlconnector", "mysql+cymysql"])
 def test_a_url_of_a_missing_driver_names_a_remedy(form: Any, scheme: str) -> None:
     error = failure(form, f"{scheme}://user:p%40ss-word@127.0.0.1/db")
     assert re.search(r"pip install|psycopg|asyncpg|pymysql|aiomysql", str(error))

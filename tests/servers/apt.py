@@ -21,26 +21,26 @@ _lock = threading.Lock()
 
 def start_postgresql(options: Options) -> Server:
     """Install PostgreSQL and start one of its own."""
-    _install(["postgresql"])
+    install(["postgresql"])
     return postgresql.from_binaries(options, "apt")
 
 
 def start_mariadb(options: Options) -> Server:
     """Install MariaDB's server programs, which come without a service, and start one."""
-    _install(["mariadb-server-core", "mariadb-client-core"])
+    install(["mariadb-server-core", "mariadb-client-core"])
     return mysql.mariadb_from_binaries(options, "apt")
 
 
 def start_pgbouncer(options: Options) -> Server:
     """Install PgBouncer and start one of its own."""
-    _install(["pgbouncer"])
+    install(["pgbouncer"])
     return pgbouncer.from_binaries(options, "apt")
 
 
 def start_mysql(options: Options) -> Server:
     """Start the MySQL of Ubuntu's own release, or the one of Debian unstable, unpacked only."""
     if _distribution() == "ubuntu":
-        _install(["mysql-server-core-8.4"], ["mysql-server-core-8.0"])
+        install(["mysql-server-core-8.4"], ["mysql-server-core-8.0"])
         return mysql.mysql_from_binaries(options, "apt")
     directory = Path(os.environ.get("SQLLOCKS_MYSQL_DIR", CACHE))
     if not (directory / "bin" / "mysqld").exists():
@@ -51,7 +51,8 @@ def start_mysql(options: Options) -> Server:
     return mysql.start_mysql(directory / "bin" / "mysqld", "apt", options)
 
 
-def _install(*alternatives: list[str]) -> None:
+def install(*alternatives: list[str]) -> None:
+    """Install the first of the alternatives that can be had; raise Unavailable where none can."""
     _need_apt()
     if os.geteuid() != 0:
         raise Unavailable("apt-get needs root")
