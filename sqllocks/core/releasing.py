@@ -43,8 +43,10 @@ class Releases:
                 done |= await self._carried_out(patience, [want for want in wants if want.key not in done])
         except (GeneratorExit, LockError):
             raise
-        except BaseException:
-            await self.give_back(*wants)
+        except BaseException as interruption:
+            if not await self.give_back(*wants):
+                keys = ", ".join(repr(self._names.outer(want.key)) for want in wants)
+                interruption.add_note(f"whether it was given back is unknown: lock {keys} may stay taken")
             raise
         return [want.key in done for want in wants]
 
@@ -85,10 +87,13 @@ class Releases:
             return answer.verdict is Verdict.DONE
         return bool(await self._carried_out(patience, [want], "break"))
 
-    async def give_back(self, *wants: Want) -> None:
-        """Undo grants that may have happened, whatever is interrupted; the ttl is the last net."""
+    async def give_back(self, *wants: Want) -> bool:
+        """Undo grants that may have happened, whatever is interrupted; the ttl is the last net.
 
-        async def undo() -> None:
+        Returns whether it is known that none is left.
+        """
+
+        async def undo() -> bool:
             try:
                 patience = Patience(self._clock, RELEASE_PATIENCE)
                 answers = await insist(patience, self._backend.release, list(wants))
@@ -100,8 +105,9 @@ class Releases:
             if left:
                 keys = ", ".join(repr(self._names.outer(want.key)) for want in left)
                 logger.warning("lock %s may stay taken until its ttl is over: %s", keys, why)
+            return not left
 
-        await self._clock.shielded(undo())
+        return bool(await self._clock.shielded(undo()))
 
     async def _settled(self, patience: Patience, send: Send, want: Want, doing: str) -> Answer:
         return (await self._settled_all(patience, send, [want], doing))[want.key]

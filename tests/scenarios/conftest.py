@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.kinds import Kind
 from tests.scenarios.arena import Arena
 from tests.servers import require_server
+from tests.waiting.settings import Databases, Setting
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +48,17 @@ def arena(server: str, arenas: dict[str, Arena]) -> Iterator[Arena]:
         arena.calm()
         # what a failed test left must not fail the next one
         arena.observer.rows("DELETE FROM core_locks")
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """Return the databases of settings in this test process."""
+    with ExitStack() as stack:
+        yield Databases(stack)
+
+
+@pytest.fixture
+def setting(kind: Kind, databases: Databases) -> Iterator[Setting]:
+    """Return where a test of waiting takes place, for the test's ``kind``."""
+    with ExitStack() as stack:
+        yield Setting(kind, databases.of(kind), stack)

@@ -15,7 +15,6 @@ GROUPS = {
     "table_setting": tuple(kind for kind in KINDS if kind.table),
     "polling_setting": tuple(kind for kind in KINDS if kind.table and kind.server != "postgresql"),
     "told_setting": tuple(kind for kind in KINDS if kind.server == "postgresql"),
-    "cancel_setting": tuple(kind for kind in KINDS if kind.network and kind.asyncio),
     "network_setting": tuple(kind for kind in KINDS if kind.network),
 }
 
@@ -63,10 +62,4 @@ def told_setting(setting: Setting) -> Setting:
 @pytest.fixture
 def network_setting(setting: Setting) -> Setting:
     """Return a setting on a server with row locks."""
-    return setting
-
-
-@pytest.fixture
-def cancel_setting(setting: Setting) -> Setting:
-    """Return a setting on a server, in the form whose waiters can be cancelled."""
     return setting
