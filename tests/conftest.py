@@ -9,12 +9,17 @@ from collections.abc import Mapping
 import pytest
 
 from tests.conformance.kinds import driver_note
-from tests.servers import NAMES, Missing, Server, provide
+from tests.servers import NAMES, ON_DEMAND, Missing, Server, provide
 from tests.servers.drivers import DRIVERS, provide_driver
+from tests.servers.lending import ADDRESS, Lender, offers, required
 from tests.servers.shared import publish, withdraw
+
+pytest_plugins = ["tests.servers.fixtures"]
 
 _found = pytest.StashKey[dict[str, Server | Missing]]()
 _drivers = pytest.StashKey[dict[str, str | Missing]]()
+_offered = pytest.StashKey[dict[str, str | Missing]]()
+_lender = pytest.StashKey[Lender]()
 _added = pytest.StashKey[dict[str, str]]()
 
 # these print something and run no test
@@ -26,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-servers",
         action="store_true",
-        help="start no database server; those that SQLLOCKS_TEST_<NAME>_URL names are used all the same",
+        help="start no database server before the tests; those that SQLLOCKS_TEST_<NAME>_URL names are used",
     )
 
 
@@ -35,16 +40,22 @@ def pytest_configure(config: pytest.Config) -> None:
     _hear_signals()
     if hasattr(config, "workerinput"):
         return
-    config.stash[_found] = found = provide(_names(config))
+    names = _names(config)
+    config.stash[_found] = found = provide([name for name in names if name not in ON_DEMAND])
     install = not config.getoption("--no-servers")
     drivers = {name: provide_driver(name, install=install) for name in DRIVERS} if found else {}
     config.stash[_drivers] = drivers
-    config.stash[_added] = publish({**found, **_missing(drivers)})
-    _insist({**found, **drivers})
+    offered = offers([name for name in found if name not in _missing(found)], names) if found else {}
+    config.stash[_offered] = offered
+    config.stash[_added] = publish({**found, **_missing(drivers), **_missing(offered)})
+    if len(_missing(offered)) < len(offered):
+        config.stash[_lender] = lender = Lender()
+        config.stash[_added][ADDRESS] = os.environ[ADDRESS] = lender.address
+    _insist({**found, **drivers, **offered})
 
 
-def _missing(drivers: Mapping[str, str | Missing]) -> dict[str, Missing]:
-    return {name: driver for name, driver in drivers.items() if isinstance(driver, Missing)}
+def _missing(found: Mapping[str, Server | str | Missing]) -> dict[str, Missing]:
+    return {name: each for name, each in found.items() if isinstance(each, Missing)}
 
 
 def _hear_signals() -> None:
@@ -58,9 +69,10 @@ def _hear_signals() -> None:
 def _names(config: pytest.Config) -> list[str]:
     if any(config.getoption(option, default=False) for option in _TELLING_OPTIONS):
         return []
-    listed = os.environ.get("SQLLOCKS_SERVERS", ",".join(NAMES)).split(",")
+    listed = os.environ.get("SQLLOCKS_SERVERS", ",".join((*NAMES, *ON_DEMAND))).split(",")
     if config.getoption("--no-servers"):
         listed = [name for name in NAMES if f"SQLLOCKS_TEST_{name.upper()}_URL" in os.environ]
+        listed += ON_DEMAND
     return ["sqlite", *(name.strip() for name in listed if name.strip())]
 
 
@@ -68,9 +80,8 @@ def _insist(found: Mapping[str, Server | str | Missing]) -> None:
     """End the run if a server or driver that SQLLOCKS_REQUIRE lists is missing."""
     if not found:
         return
-    required = [name.strip() for name in os.environ.get("SQLLOCKS_REQUIRE", "").split(",") if name.strip()]
     reasons = []
-    for name in required:
+    for name in required():
         server = found.get(name, Missing(name, "not asked for in this run"))
         if isinstance(server, Missing):
             reasons.append(f"{name}: {server.reason}")
@@ -82,6 +93,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the servers that this run started."""
     if (added := config.stash.get(_added, None)) is not None:
         withdraw(added)
+    if (lender := config.stash.get(_lender, None)) is not None:
+        lender.close()
     for server in reversed(config.stash.get(_found, {}).values()):
         if isinstance(server, Server):
             server.close()
@@ -95,8 +108,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
             lines.append(f"{name}: missing: {server.reason}")
         else:
             lines.append(f"{name}: {server.version} ({server.source})")
-    for name, driver in config.stash.get(_drivers, {}).items():
-        lines.append(f"{name}: {f'missing: {driver.reason}' if isinstance(driver, Missing) else driver}")
+    offered, drivers = config.stash.get(_offered, {}), config.stash.get(_drivers, {})
+    for name, each in (*offered.items(), *drivers.items()):
+        lines.append(f"{name}: {f'missing: {each.reason}' if isinstance(each, Missing) else each}")
     if lines:
         lines.append(driver_note())
     return lines

@@ -6,10 +6,12 @@
         with fresh_database(server) as url:
             engine = create_engine(url_for(url, "psycopg"))
 
+    def test_…(galera, own_server, own_standby, …):  see tests/servers/fixtures.py
+
 `python -m tests.servers check` tells what this machine can give, `up` starts it for a developer.
 """
 
-from tests.servers.base import NAMES, Missing, Server, Unavailable
+from tests.servers.base import NAMES, ON_DEMAND, Missing, Server, Unavailable
 from tests.servers.launching import launch, provide
 from tests.servers.local import LocalServer
 from tests.servers.pgbouncer import PgBouncer
@@ -19,6 +21,7 @@ from tests.servers.urls import DRIVERS, fresh_database, url_for, variable
 __all__ = [
     "DRIVERS",
     "NAMES",
+    "ON_DEMAND",
     "LocalServer",
     "Missing",
     "PgBouncer",

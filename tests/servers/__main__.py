@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from types import FrameType
 
-from tests.servers import NAMES, Missing, Server, provide, variable
+from tests.servers import NAMES, ON_DEMAND, Missing, Server, provide, variable
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Start the servers and tell what they are, or keep them until a signal; return the exit code."""
+    known = (*NAMES, *ON_DEMAND)
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
     parser.add_argument("command", choices=("up", "check"))
-    parser.add_argument("names", nargs="*", default=list(NAMES), metavar="NAME")
+    parser.add_argument("names", nargs="*", default=list(NAMES), metavar="NAME", help=", ".join(known))
     given = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -50,7 +52,7 @@ def _tell(found: dict[str, Server | Missing], write: object) -> None:
 def _export(found: dict[str, Server | Missing]) -> None:
     for name, server in found.items():
         if isinstance(server, Server):
-            sys.stdout.write(f"export {variable(name)}={server.url}\n")
+            sys.stdout.write(f"export {variable(name)}={shlex.quote(' '.join(server.urls))}\n")
     sys.stdout.flush()
 
 

@@ -6,11 +6,12 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.servers import mysql, pgbouncer, postgresql
+from tests.servers import galera, mysql, pgbouncer, postgresql, standby
 from tests.servers.base import Options, Server, Unavailable
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -35,6 +36,33 @@ def start_pgbouncer(options: Options) -> Server:
     """Install PgBouncer and start one of its own."""
     install(["pgbouncer"])
     return pgbouncer.from_binaries(options, "apt")
+
+
+def start_standby(options: Options) -> Server:
+    """Install PostgreSQL and start a primary with a standby."""
+    install(["postgresql"])
+    return standby.from_binaries(options, "apt")
+
+
+def start_galera(options: Options) -> Server:
+    """Install Galera's library beside MariaDB, unpack its scripts, and start a cluster."""
+    install(["mariadb-server-core", "mariadb-client-core", "galera-4", "rsync", "lsof"])
+    with _lock:
+        _unpack_galera_scripts()
+    return galera.from_binaries(options, "apt")
+
+
+def _unpack_galera_scripts() -> None:
+    """Take the scripts out of mariadb-server, whose installation would bring a service along."""
+    if shutil.which(galera.SCRIPTS[0]) or (galera.CACHE / galera.SCRIPTS[0]).exists():
+        return
+    galera.CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=galera.CACHE) as partial:
+        _run(["apt-get", "-qq", "download", "mariadb-server"], Path(partial))
+        (package,) = Path(partial).glob("*.deb")
+        _run(["dpkg-deb", "--extract", str(package), f"{partial}/root"])
+        for name in reversed(galera.SCRIPTS):  # the one that is looked for comes last
+            (Path(partial) / "root" / "usr" / "bin" / name).rename(galera.CACHE / name)
 
 
 def start_mysql(options: Options) -> Server:
@@ -111,7 +139,7 @@ def _distribution() -> str:
     return values.get("ID", "").strip('"')
 
 
-def _run(argv: list[str]) -> None:
+def _run(argv: list[str], directory: Path | None = None) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     done = subprocess.run(
         argv,
@@ -121,6 +149,7 @@ def _run(argv: list[str]) -> None:
         text=True,
         errors="replace",
         env=environment,
+        cwd=directory,
         timeout=600,
     )
     if done.returncode != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Self
 from sqlalchemy import URL, make_url
 
 NAMES = ("postgresql", "mysql", "mariadb", "pgbouncer", "sqlite")
+# started when a test first asks for them, because they take seconds and few tests need them
+ON_DEMAND = ("pgbouncer-session", "standby", "galera")
 USER = "sqllocks"
 PASSWORD = "secret"
 DATABASE = "sqllocks"
@@ -50,6 +53,11 @@ class Server(ABC):
         """Return the URL of the test database, without a driver."""
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """Return the URL of each server, where this is a group of several."""
+        return (self.url,)
+
+    @property
     def admin_url(self) -> str:
         """Return the URL of a database that is always there, for one who may create others."""
         return on_database(self.url, "mysql" if self.url.startswith("mysql") else "postgres")
@@ -65,6 +73,12 @@ class Server(ABC):
     @abstractmethod
     def kill(self) -> None:
         """End at once, as a crash would; data and port are kept."""
+
+    def restart(self, *, down: float = 0.0, crash: bool = False) -> None:
+        """Stop, or crash, and start again after `down` seconds; return once it answers."""
+        (self.kill if crash else self.stop)()
+        time.sleep(down)
+        self.start()
 
     @abstractmethod
     def close(self) -> None:

@@ -49,6 +49,7 @@ def end(processes: dict[int, tuple[str, int]]) -> None:
         if running(pid, since):
             with contextlib.suppress(OSError):
                 os.killpg(pid, number)
+                os.killpg(pid, signal.SIGCONT)  # a test may have frozen it
     deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         if not any(running(pid, since) for pid, (since, _) in processes.items()):

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.servers import apt, containers, external, mysql, pgbouncer, postgresql
-from tests.servers.base import NAMES, Missing, Options, Server, Unavailable
+from tests.servers import apt, containers, external, galera, mysql, pgbouncer, postgresql, standby
+from tests.servers.base import NAMES, ON_DEMAND, Missing, Options, Server, Unavailable
 from tests.servers.urls import variable
 
 # in the order in which they are asked
@@ -32,10 +32,22 @@ SOURCES: Mapping[str, Mapping[str, Callable[[Options], Server]]] = {
         "binaries": pgbouncer.from_binaries,
         "apt": apt.start_pgbouncer,
     },
+    "standby": {
+        "binaries": standby.from_binaries,
+        "wheel": standby.from_wheel,
+        "apt": apt.start_standby,
+    },
+    "galera": {
+        "binaries": galera.from_binaries,
+        "apt": apt.start_galera,
+    },
     "sqlite": {
         "library": external.sqlite,
     },
 }
+
+
+POOLERS = ("pgbouncer", "pgbouncer-session")
 
 
 def launch(
@@ -49,11 +61,15 @@ def launch(
     """Start a private server and return it once it answers; the caller closes it.
 
     `settings` go into the server's own configuration, over those of the tests. A PgBouncer stands in
-    front of `upstream`, the URL of a PostgreSQL, or of one that it brings and closes itself.
+    front of `upstream`, the URL of a PostgreSQL, or of one that it brings and closes itself; the name
+    "pgbouncer-session" stands for one that pools by session. "standby" is a hot standby with the primary
+    that it owns, "galera" a cluster of three nodes.
     `sources` names those that may be asked, among docker, binaries, wheel and apt; without it, the
     environment's SQLLOCKS_SERVER_SOURCES does, a comma list. Raises Unavailable with every source's
     reason.
     """
+    if name == "pgbouncer-session":
+        name, settings = "pgbouncer", {**pgbouncer.SESSION_SETTINGS, **(settings or {})}
     options = Options(durable, dict(settings or {}), upstream)
     if name == "pgbouncer" and upstream is None:
         return _launch_with_upstream(options, sources)
@@ -91,22 +107,25 @@ def _launch_with_upstream(options: Options, sources: Iterable[str] | None) -> Se
 def provide(names: Iterable[str] = NAMES) -> dict[str, Server | Missing]:
     """Start the servers that a test run shares, side by side; what cannot be had says why.
 
-    A server whose variable is set in the environment is taken as it is and never ended.
+    A server whose variable is set in the environment is taken as it is and never ended. Those of
+    ON_DEMAND are always started anew.
     """
-    wanted = [name for name in NAMES if name in set(names)]
-    unknown = set(names) - set(NAMES)
+    known = (*NAMES, *ON_DEMAND)
+    wanted = [name for name in known if name in set(names)]
+    unknown = set(names) - set(known)
     if unknown:
-        raise ValueError(f"no such server: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    with ThreadPoolExecutor(max_workers=len(NAMES), thread_name_prefix="server") as pool:
-        first = {name: pool.submit(_provide, name) for name in wanted if name != "pgbouncer"}
+        raise ValueError(f"no such server: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    with ThreadPoolExecutor(max_workers=len(known), thread_name_prefix="server") as pool:
+        first = {name: pool.submit(_provide, name) for name in wanted if name not in POOLERS}
         found = {name: future.result() for name, future in first.items()}
-    if "pgbouncer" in wanted:
-        found["pgbouncer"] = _provide_pgbouncer(found.get("postgresql"))
+    for name in POOLERS:
+        if name in wanted:
+            found[name] = _provide_pooler(name, found.get("postgresql"))
     return {name: found[name] for name in wanted}
 
 
 def _provide(name: str, upstream: str | None = None) -> Server | Missing:
-    url = os.environ.get(variable(name))
+    url = os.environ.get(variable(name)) if name in NAMES else None
     try:
         if url:
             return external.ExternalServer(name, url)
@@ -117,7 +136,7 @@ def _provide(name: str, upstream: str | None = None) -> Server | Missing:
         return Missing(name, f"{variable(name)}: {reason}" if url else reason)
 
 
-def _provide_pgbouncer(upstream: Server | Missing | None) -> Server | Missing:
-    if isinstance(upstream, Missing) and variable("pgbouncer") not in os.environ:
-        return Missing("pgbouncer", f"no PostgreSQL to stand in front of ({upstream.reason})")
-    return _provide("pgbouncer", upstream.url if isinstance(upstream, Server) else None)
+def _provide_pooler(name: str, upstream: Server | Missing | None) -> Server | Missing:
+    if isinstance(upstream, Missing) and variable(name) not in os.environ:
+        return Missing(name, f"no PostgreSQL to stand in front of ({upstream.reason})")
+    return _provide(name, upstream.url if isinstance(upstream, Server) else None)

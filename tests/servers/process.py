@@ -64,6 +64,7 @@ class Process:
         account: Account | None,
         directory: Path,
         log: Path,
+        programs: Path | None = None,
         end_signal: int = signal.SIGKILL,
         abandon_signal: int = signal.SIGKILL,
     ) -> None:
@@ -76,7 +77,7 @@ class Process:
                 stdout=output,
                 stderr=output,
                 cwd=directory,
-                env=_environment(directory),
+                env=_environment(directory, programs),
                 start_new_session=True,
                 user=account.uid if account else None,
                 group=account.gid if account else None,
@@ -84,6 +85,8 @@ class Process:
             )
         self.pid = self._popen.pid
         guard.tell(f"process {self.pid} {guardian.started(self.pid)} {int(abandon_signal)}")
+
+        self._frozen: list[int] = []
 
     def running(self) -> bool:
         """Tell whether the process has not ended."""
@@ -109,12 +112,13 @@ class Process:
         self._end(self._abandon_signal, limit=5.0)
 
     def _end(self, number: int, limit: float) -> None:
+        self.thaw()
         if self.running():
-            self._popen.send_signal(number)
+            self._signal(number)
             try:
                 self._popen.wait(limit)
             except subprocess.TimeoutExpired:
-                self._popen.kill()
+                self._signal(signal.SIGKILL)
         self._popen.wait()
         guard.tell(f"done {self.pid}")
 
@@ -123,11 +127,44 @@ class Process:
         if self.running():
             # stopped first, so that it neither starts more children nor mourns the ended ones
             self._popen.send_signal(signal.SIGSTOP)
-            for child in _children(self.pid):
+            for child in children(self.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
-            self._popen.kill()
+            self._signal(signal.SIGKILL)
         self.end()
+
+    def _signal(self, number: int) -> None:
+        if number == signal.SIGKILL:  # it cannot end its own helpers any more
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+        self._popen.send_signal(number)
+
+    def freeze(self, *some: int) -> None:
+        """Keep the process and its children, or only these of them, from running until `thaw`.
+
+        Raises ValueError if one that is named is no child of this process.
+        """
+        own = children(self.pid)
+        if strangers := set(some) - set(own):
+            raise ValueError(f"no process of this server: {', '.join(map(str, sorted(strangers)))}")
+        # the parent first, so that it neither starts more children nor mourns these
+        for pid in some or (self.pid, *own):
+            if pid != self.pid:  # a stopped process hears nothing of the end of its parent
+                guard.tell(f"process {pid} {guardian.started(pid)} {int(signal.SIGKILL)}")
+            self._frozen.append(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let what `freeze` stopped run again."""
+        while self._frozen:
+            pid = self._frozen.pop()
+            # a child's id is its own for as long as its parent has not heard of its end
+            if pid == self.pid or pid in children(self.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            if pid != self.pid:
+                guard.tell(f"done {pid}")
 
 
 def run(argv: Sequence[str | Path], *, account: Account | None, directory: Path, log: Path) -> None:
@@ -138,7 +175,8 @@ def run(argv: Sequence[str | Path], *, account: Account | None, directory: Path,
         raise subprocess.CalledProcessError(code, str(argv[0]))
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Return the ids of a process's own children."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -147,10 +185,11 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _environment(directory: Path) -> Mapping[str, str]:
+def _environment(directory: Path, programs: Path | None) -> Mapping[str, str]:
     # no PG*, MYSQL_* of the developer; the messages stay English
+    path = os.environ.get("PATH", os.defpath)
     return {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": path if programs is None else f"{programs}:{path}",
         "HOME": str(directory),
         "TMPDIR": str(directory),
         "LC_ALL": "C",

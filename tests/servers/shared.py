@@ -11,7 +11,7 @@ from tests.servers.urls import variable
 
 def missing_variable(name: str) -> str:
     """Return the environment variable that holds why a server is missing."""
-    return f"SQLLOCKS_TEST_{name.upper()}_MISSING"
+    return f"SQLLOCKS_TEST_{name.upper().replace('-', '_')}_MISSING"
 
 
 def publish(found: Mapping[str, Server | Missing]) -> dict[str, str]:

@@ -31,7 +31,7 @@ DRIVERS = {
 
 def variable(name: str) -> str:
     """Return the environment variable that holds the URL of a server."""
-    return f"SQLLOCKS_TEST_{name.upper()}_URL"
+    return f"SQLLOCKS_TEST_{name.upper().replace('-', '_')}_URL"
 
 
 def driverless(server: Server | URL | str) -> URL:
