@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST_ARGS ?=
 
-.PHONY: demo test check format servers clean
+.PHONY: demo test chaos check format servers clean
 
 # one stamp a set of dependencies, so that the demo does not wait for the tools of the tests
 $(VENV)/.pip: pyproject.toml
@@ -28,6 +28,10 @@ demo: $(VENV)/.demo
 # the servers are found, unpacked or installed, and started, by the tests themselves
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+# make chaos SECONDS=60 SEED=1 DATABASE=mysql: processes that are killed, stopped and cut off, and a verdict
+chaos: $(VENV)/.dev
+	$(BIN)/python -m tests.chaos --database $(or $(DATABASE),postgresql) --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
