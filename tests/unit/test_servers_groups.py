@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
-from tests.servers import LocalServer, url_for
+from tests.servers import ON_DEMAND, LocalServer, Missing, lending, url_for, variable
 from tests.servers.clients import execute
 from tests.servers.fixtures import StandbyURLs
 from tests.servers.process import accepts
@@ -21,7 +21,25 @@ from tests.servers.standby import Standby
 from tests.servers.waiting import wait_until
 
 Own = Callable[[str], LocalServer]
+NODES = ("mysql://u:p@127.0.0.1:1/d", "mysql://u:p@127.0.0.1:2/d")
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+
+
+def test_a_group_of_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending, "_known", {})
+    monkeypatch.setenv(variable("galera"), " ".join(NODES))
+    assert lending.offers([], [])["galera"] == "(env)"
+    assert lending.borrow("galera") == NODES
+
+
+def test_what_has_nothing_to_stand_on_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ON_DEMAND:
+        monkeypatch.delenv(variable(name), raising=False)
+    offered = lending.offers(["postgresql"], ON_DEMAND)
+    assert offered["standby"] == "on demand"
+    assert offered["galera"] == Missing("galera", "this run has no mariadb")
+    assert offered["pgbouncer-session"] == Missing("pgbouncer-session", "this run has no pgbouncer")
+    assert lending.offers(["postgresql"], [])["standby"] == Missing("standby", "not asked for in this run")
 
 
 def test_a_session_pooler_leaves_each_client_its_session(pgbouncer_session: str) -> None:
