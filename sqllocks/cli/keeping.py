@@ -1,41 +1,34 @@
-"""Keeps one lease renewed in a thread of its own while a command runs."""
+"""One lease kept by the library while a command runs."""
 
 from __future__ import annotations
 
 import enum
+import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
+from sqllocks.core.claiming import Grant
 from sqllocks.errors import LockError
-from sqllocks.protocols import LockProvider
-from sqllocks.runtime import clock
+from sqllocks.lease import Lease
+from sqllocks.policy import checked_wait
+from sqllocks.providers import SqlLockProvider
+from sqllocks.runtime.blocking import drive
 
-__all__ = ["Ending", "Held", "Keeper", "trusted_until"]
-
-LONGEST_MARGIN = 1.0
-FIRST_RETRY = 1.0
-"""Longest pause before a failed renewal is tried again for the first time, in seconds."""
+__all__ = ["Ending", "KeepingProvider", "give_back", "telling"]
 
 
-def trusted_until(sent: float, ttl: float) -> float:
-    """Return until when a lease may be trusted that was asked for at ``sent``, by the local clock.
+class KeepingProvider(SqlLockProvider):
+    """Does what ``hold`` does in two steps: between them there is no keeper, and so no second thread."""
 
-    The margin is for clocks that do not run at the same speed, and for the way to stopping work.
-    """
-    return sent + ttl - min(LONGEST_MARGIN, ttl / 10)
+    def take(self, lock_key: str, *, ttl: float, owner_token: str, wait: float) -> Grant:
+        """Return a lease that nobody keeps yet, or raise as ``require_acquire``."""
+        want = self._leases.names.want(lock_key, ttl, owner_token)
+        return drive(self._leases.grant(want, checked_wait(wait)))
 
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A lease that was granted to this process."""
-
-    lock_key: str
-    owner_token: str
-    fencing_token: int
-    ttl: float
-    sent: float
-    """The moment before the grant, or its last renewal, was asked for."""
+    def keep(self, grant: Grant) -> Lease:
+        """Begin to renew a lease, which another provider of the same table may have taken."""
+        return Lease(self._holding, self._holding.begin(grant, renew=True, at_least=0), self._guards)
 
 
 class Ending(enum.Enum):
@@ -46,106 +39,42 @@ class Ending(enum.Enum):
     UNKNOWN = "no answer"
 
 
-class Keeper:
-    """Renews a lease at a third of its ttl, and knows until when it may be trusted.
+def give_back(lease: Lease, timeout: float, warn: Callable[[str], None]) -> Ending:
+    """Release a lease; wait at most ``timeout`` seconds for the answer, because a network may be dead."""
+    endings: list[Ending] = []
 
-    Whoever holds the lease looks at ``over`` and at ``deadline`` without any help of the thread: a
-    renewal may hang in a dead network, and the whole process may have been frozen.
-    """
+    def release() -> None:
+        try:
+            endings.append(Ending.RELEASED if lease.release() else Ending.LOST)
+        except LockError as error:
+            endings.append(Ending.UNKNOWN)
+            warn(f"{lease.lock_key!r} was not given back, its ttl ends it: {error.message}")
 
-    def __init__(
-        self,
-        provider: LockProvider,
-        held: Held,
-        *,
-        warn: Callable[[str], None],
-        on_loss: Callable[[], None],
-    ) -> None:
-        self._provider = provider
-        self._held = held
+    # daemon: one that hangs must not keep the process
+    releasing = threading.Thread(target=release, name="sqllocks-release", daemon=True)
+    releasing.start()
+    releasing.join(timeout)
+    if releasing.is_alive():
+        warn(f"{lease.lock_key!r} was not given back in {timeout:g} s, its ttl ends it")
+    return endings[0] if endings else Ending.UNKNOWN
+
+
+@contextmanager
+def telling(warn: Callable[[str], None]) -> Generator[None, None, None]:
+    """Pass on what the library warns of: a renewal that failed, a loss and its reason."""
+    handler = _Passing(warn)
+    logger = logging.getLogger("sqllocks")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Passing(logging.Handler):
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
         self._warn = warn
-        self._on_loss = on_loss
-        self._sent = held.sent
-        self._lost = False
-        self._ended = threading.Event()
-        self._ending = Ending.UNKNOWN
-        # daemon: one that hangs in a dead network must not keep the process
-        self._thread = threading.Thread(target=self._keep, name="sqllocks-keeper", daemon=True)
 
-    def start(self) -> None:
-        """Begin to renew."""
-        self._thread.start()
-
-    @property
-    def deadline(self) -> float:
-        """The moment by the local clock until which the lease may be trusted."""
-        return trusted_until(self._sent, self._held.ttl)
-
-    @property
-    def over(self) -> bool:
-        """Whether the lease may not be trusted any more."""
-        return self._lost or clock.now() >= self.deadline
-
-    @property
-    def reason(self) -> str:
-        """Why it is over, for people."""
-        if self._lost:
-            return "it expired, or somebody took or broke it"
-        return "it could not be renewed in time"
-
-    def end(self, timeout: float) -> Ending:
-        """Give the lease back; wait at most ``timeout`` seconds for the answer."""
-        self._ended.set()
-        if self._thread.ident is None:
-            self._thread.start()
-        self._thread.join(timeout)
-        if self._thread.is_alive() and not self.over:
-            self._warn(f"{self._held.lock_key!r} was not given back in {timeout:g} s, its ttl ends it")
-        return self._ending
-
-    def _keep(self) -> None:
-        due, retry = self._sent + self._held.ttl / 3, self._first_retry
-        # looked at each second: while the machine sleeps only the clock of the deadline goes on
-        while not self._ended.wait(min(max(due - clock.now(), 0), 1)):
-            sent = clock.now()
-            if self.over:
-                break
-            if sent < due:
-                continue
-            if self._renew(sent):
-                due, retry = sent + self._held.ttl / 3, self._first_retry
-            elif self._lost:
-                break
-            else:
-                due, retry = clock.now() + retry, min(retry * 2, self._held.ttl / 10)
-        self._ended.wait()
-        self._give_back()
-
-    @property
-    def _first_retry(self) -> float:
-        return min(FIRST_RETRY, self._held.ttl / 10)
-
-    def _renew(self, sent: float) -> bool:
-        """Ask for a renewal; return whether it was given."""
-        held = self._held
-        try:
-            handle = self._provider.extend(held.lock_key, owner_token=held.owner_token, ttl=held.ttl)
-        except LockError as error:
-            left = max(self.deadline - clock.now(), 0)
-            self._warn(f"{held.lock_key!r} was not renewed, {left:.1f} s are left: {error.message}")
-            return False
-        if handle is None:
-            self._lost = True
-            self._on_loss()
-            return False
-        self._sent = sent
-        return True
-
-    def _give_back(self) -> None:
-        held = self._held
-        try:
-            mine = self._provider.release(held.lock_key, owner_token=held.owner_token)
-        except LockError as error:
-            self._warn(f"{held.lock_key!r} was not given back, its ttl ends it: {error.message}")
-        else:
-            self._ending = Ending.RELEASED if mine else Ending.LOST
+    def emit(self, record: logging.LogRecord) -> None:
+        self._warn(record.getMessage())

@@ -15,8 +15,8 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from sqllocks.cli import messages
+from sqllocks.cli.keeping import KeepingProvider
 from sqllocks.errors import BackendUnavailable
-from sqllocks.providers import SqlLockProvider
 from sqllocks.schema import TABLE_NAME
 
 __all__ = ["Place", "place_options", "state_file"]
@@ -34,7 +34,7 @@ class Place:
     schema: str | None = None
     namespace: str = ""
 
-    def open(self, *, create: bool = True) -> SqlLockProvider:
+    def open(self, *, create: bool = True) -> KeepingProvider:
         """Return a provider; without a URL, of the user's own file, made where it is missing.
 
         Its table is made too, unless ``create`` is false.
@@ -64,8 +64,8 @@ class Place:
         # the query may carry a password as well
         return f"{table} in {url.set(query={}).render_as_string(hide_password=True)}"
 
-    def _provider(self, url: str | URL) -> SqlLockProvider:
-        return SqlLockProvider(url, namespace=self.namespace, table=self.table, schema=self.schema)
+    def _provider(self, url: str | URL) -> KeepingProvider:
+        return KeepingProvider(url, namespace=self.namespace, table=self.table, schema=self.schema)
 
 
 def place_options(*, namespace: bool = True) -> Callable[[Callable[Concatenate[Place, P], int]], Command]:

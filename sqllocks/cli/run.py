@@ -10,13 +10,14 @@ import click
 
 from sqllocks.cli import exits, messages
 from sqllocks.cli.child import CannotStart, Child
-from sqllocks.cli.keeping import Ending, Held, Keeper
+from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.place import Place, place_options
 from sqllocks.cli.signals import Interrupted, Signals
+from sqllocks.core.claiming import Grant
 from sqllocks.errors import LockError, LockNotAcquired, LockTimeout
+from sqllocks.lease import Lease
 from sqllocks.policy import fresh_token
 from sqllocks.protocols import LockProvider
-from sqllocks.runtime import clock
 
 __all__ = ["run_command"]
 
@@ -24,9 +25,6 @@ TICK = 1.0
 """Longest pause between two looks at the deadline: a sleeping machine stops the wait's own clock."""
 GIVE_BACK = 6.0
 """Longest wait for the answer to the release, in seconds; the ttl is the last net."""
-GIVE_BACK_LOST = 1.0
-"""The same for a lease that cannot be trusted any more: it ends about now in any case."""
-
 CLOSED = 1.0
 """Longest wait for connections to close, in seconds."""
 
@@ -110,7 +108,7 @@ def run_command(
     if not command[0]:
         raise click.UsageError("COMMAND must not be empty")
     job = _Job(key, command, ttl, wait, _busy_exit(skip, busy_exit), grace, quiet)
-    with Signals() as signals:
+    with telling(job.warn), Signals() as signals:
         try:
             return _under_lock(place, job, signals)
         except Interrupted as interrupted:
@@ -129,11 +127,11 @@ def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
     # a wait may leave a thread that listens, and the command is to be started beside none
     asking = place.open() if job.wait else provider
     try:
-        held = _take(asking, job, owner)
+        grant = asking.take(job.key, ttl=job.ttl, owner_token=owner, wait=job.wait)
         signals.collect()
         if asking is not provider:
             _close(asking)
-        return _run(provider, held, job, signals)
+        return _run(provider, grant, job, signals)
     except LockNotAcquired as busy:
         job.note(_busy(provider, job, busy))
         return job.busy_exit
@@ -146,32 +144,22 @@ def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
         _close(provider)
 
 
-def _run(provider: LockProvider, held: Held, job: _Job, signals: Signals) -> int:
-    keeper = Keeper(provider, held, warn=job.warn, on_loss=signals.wake)
+def _run(provider: KeepingProvider, grant: Grant, job: _Job, signals: Signals) -> int:
     try:
-        child = Child(job.command, _environment(held))
+        child = Child(job.command, _environment(grant))
     except CannotStart as error:
-        keeper.end(GIVE_BACK)
+        _give_back(provider, job, grant.want.owner)
         messages.say(str(error))
         return error.code
-    keeper.start()
-    return _ended(_attend(child, keeper, job, signals), keeper, job)
-
-
-def _take(provider: LockProvider, job: _Job, owner: str) -> Held:
-    sent = clock.now()
-    handle = provider.require_acquire(job.key, ttl=job.ttl, owner_token=owner, wait=job.wait)
-    if clock.now() - sent > job.ttl / 3:
-        # the winning question of a wait was asked at an unknown moment: count from a known one
-        sent = clock.now()
-        try:
-            renewed = provider.extend(job.key, owner_token=owner, ttl=job.ttl)
-        except LockError:
-            _give_back(provider, job, owner)
-            raise
-        if renewed is None:
-            raise LockNotAcquired(f"lock {job.key!r} was granted and is over already: the ttl is too short")
-    return Held(job.key, owner, handle.fencing_token, job.ttl, sent)
+    lease = provider.keep(grant)
+    lease.on_lost(signals.wake)
+    code = _attend(child, lease, job, signals)
+    ending = give_back(lease, GIVE_BACK, job.warn)
+    if ending is Ending.LOST and code == exits.OK:
+        # the last moments of the command were not protected; its own failure would say more
+        messages.say(f"the lock {job.key!r} was lost before the command had ended")
+        return exits.LOST
+    return code
 
 
 def _busy(provider: LockProvider, job: _Job, busy: LockNotAcquired) -> str:
@@ -201,32 +189,23 @@ def _close(provider: LockProvider) -> None:
     closing.join(CLOSED)
 
 
-def _environment(held: Held) -> dict[str, str]:
+def _environment(grant: Grant) -> dict[str, str]:
     return {
         **os.environ,
-        "SQLLOCKS_KEY": held.lock_key,
-        "SQLLOCKS_FENCING_TOKEN": str(held.fencing_token),
+        "SQLLOCKS_KEY": grant.handle.lock_key,
+        "SQLLOCKS_FENCING_TOKEN": str(grant.handle.fencing_token),
     }
 
 
-def _attend(child: Child, keeper: Keeper, job: _Job, signals: Signals) -> int:
+def _attend(child: Child, lease: Lease, job: _Job, signals: Signals) -> int:
     """Wait for the command and return its exit code, or stop it where the lease is over."""
     while (code := child.code()) is None:
-        number = signals.wait(min(keeper.deadline - clock.now(), TICK))
+        number = signals.wait(min(lease.remaining, TICK))
         # first: after a freeze the command must not be continued with a lease that is over
-        if keeper.over:
-            messages.say(f"the lock {job.key!r} is lost ({keeper.reason}): stopping the command")
+        if lease.lost:
+            messages.say(f"the lock {job.key!r} is lost: stopping the command")
             child.stop(job.grace, signals.wait)
             return exits.LOST
         if number:
             child.pass_on(number)
-    return code
-
-
-def _ended(code: int, keeper: Keeper, job: _Job) -> int:
-    ending = keeper.end(GIVE_BACK_LOST if keeper.over else GIVE_BACK)
-    if ending is Ending.LOST and code == exits.OK:
-        # the last moments of the command were not protected; its own failure would say more
-        messages.say(f"the lock {job.key!r} was lost before the command had ended")
-        return exits.LOST
     return code

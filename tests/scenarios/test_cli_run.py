@@ -201,7 +201,7 @@ def test_a_renewal_that_fails_is_tried_again(networked: Database) -> None:
         with networked.run("--ttl", "6", "--", *WAITS, url=address) as command:
             command.line()
             relay.refuse()
-            until(lambda: "was not renewed" in command.errors, within=30)
+            until(lambda: "asking again" in command.errors, within=30)
             relay.pass_on()
             before = networked.info()
             until(lambda: networked.info() != before, within=30)

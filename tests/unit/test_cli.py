@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sqllocks import (
-    BackendUnavailable,
-    LockHandle,
-    LockInfo,
-    MemoryLockProvider,
-    Seconds,
-    SqlLockProvider,
-)
+from sqllocks import BackendUnavailable, LockInfo, SqlLockProvider
 from sqllocks.cli import main
 from sqllocks.cli.demo.events import Event, Kind
 from sqllocks.cli.demo.history import History
 from sqllocks.cli.demo.ledger import Written
-from sqllocks.cli.keeping import Ending, Held, Keeper, trusted_until
+from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.messages import masked, printable
 from sqllocks.cli.place import state_file
 from sqllocks.cli.processes import Process, descendants, members
-from sqllocks.runtime import clock
 from tests.conformance.polling import until
 
 Output = pytest.CaptureFixture[str]
@@ -317,89 +311,53 @@ def test_without_the_extra_the_remedy_is_named(missing: str) -> None:
 # -- keeping a lease
 
 
-class Unsteady(MemoryLockProvider):
-    """Fails or hangs when asked to renew, as told."""
+def test_taking_starts_no_thread_and_keeping_renews(url: str, locks: SqlLockProvider) -> None:
+    before = threading.active_count()
+    with KeepingProvider(url) as taking, KeepingProvider(url) as keeping:
+        grant = taking.take("key", ttl=2, owner_token="me", wait=0)
+        assert threading.active_count() == before
+        lease = keeping.keep(grant)
+        until(lambda: lease.expires_at > grant.handle.expires_at)
+        assert (lease.lost, lease.fencing_token) == (False, grant.handle.fencing_token)
+        assert give_back(lease, 5, pytest.fail) is Ending.RELEASED
+    assert not locks.locked("key")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.failing = False
-        self.answering = threading.Event()
-        self.answering.set()
 
-    def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
-        self.answering.wait()
-        if self.failing:
+def test_a_lock_that_was_broken_is_told_as_lost(url: str, locks: SqlLockProvider) -> None:
+    with KeepingProvider(url) as keeping:
+        lease = keeping.keep(keeping.take("key", ttl=60, owner_token="me", wait=0))
+        assert locks.break_lock("key")
+        assert give_back(lease, 5, pytest.fail) is Ending.LOST
+
+
+def test_a_release_that_hangs_or_fails_is_told(url: str, locks: SqlLockProvider) -> None:
+    answering, warnings = threading.Event(), list[str]()
+
+    class Hanging:
+        lock_key = "key"
+
+        def release(self) -> bool:
+            answering.wait()
             raise BackendUnavailable("down")
-        return super().extend(lock_key, owner_token=owner_token, ttl=ttl)
+
+    hanging: Any = Hanging()
+    assert give_back(hanging, 0.01, warnings.append) is Ending.UNKNOWN
+    answering.set()
+    until(lambda: len(warnings) == 2)
+    assert "in 0.01 s" in warnings[0]
+    assert "down" in warnings[1]
 
 
-class Keeping:
-    """A keeper, and what it said."""
-
-    def __init__(self, ttl: float) -> None:
-        self.locks = Unsteady()
-        self.warnings: list[str] = []
-        self.losses: list[None] = []
-        sent = clock.now()
-        handle = self.locks.acquire("key", ttl=ttl)
-        self.first = trusted_until(sent, ttl)
-        held = Held("key", handle.owner_token, handle.fencing_token, ttl, sent)
-        self.keeper = Keeper(
-            self.locks, held, warn=self.warnings.append, on_loss=lambda: self.losses.append(None)
-        )
-        self.keeper.start()
-
-
-def test_trust_ends_before_the_lease() -> None:
-    assert trusted_until(100, 30) == 129
-    assert trusted_until(100, 1) == pytest.approx(100.9)
-
-
-def test_a_lease_is_renewed_and_given_back() -> None:
-    keeping = Keeping(ttl=2)
-    until(lambda: keeping.keeper.deadline > keeping.first)
-    assert not keeping.keeper.over
-    assert keeping.keeper.end(5) is Ending.RELEASED
-    assert not keeping.locks.locked("key")
-    assert keeping.warnings == []
-
-
-def test_a_failed_renewal_is_tried_again() -> None:
-    keeping = Keeping(ttl=4)
-    keeping.locks.failing = True
-    until(lambda: keeping.warnings)
-    keeping.locks.failing = False
-    until(lambda: keeping.keeper.deadline > keeping.first)
-    assert not keeping.keeper.over
-    assert keeping.keeper.end(5) is Ending.RELEASED
-    assert all("was not renewed" in warning for warning in keeping.warnings)
-
-
-def test_a_failing_renewal_ends_at_the_deadline() -> None:
-    keeping = Keeping(ttl=1)
-    keeping.locks.failing = True
-    until(lambda: keeping.keeper.over)
-    assert clock.now() >= keeping.keeper.deadline
-    assert len(keeping.warnings) > 1
-
-
-def test_a_hanging_renewal_ends_at_the_deadline() -> None:
-    keeping = Keeping(ttl=1)
-    keeping.locks.answering.clear()
-    until(lambda: keeping.keeper.over)
-    assert keeping.keeper.end(0.01) is Ending.UNKNOWN
-    keeping.locks.answering.set()
-    # whatever the late answer is, nothing stays held
-    assert keeping.keeper.end(5) is not Ending.UNKNOWN
-    assert not keeping.locks.locked("key")
-
-
-def test_a_broken_lease_is_told() -> None:
-    keeping = Keeping(ttl=1)
-    assert keeping.locks.break_lock("key")
-    until(lambda: keeping.losses)
-    assert keeping.keeper.over
-    assert keeping.keeper.end(5) is Ending.LOST
+def test_what_the_library_warns_of_is_passed_on() -> None:
+    warnings: list[str] = []
+    logger = logging.getLogger("sqllocks")
+    with telling(warnings.append):
+        logger.info("not this")
+        logger.warning("lock %r was lost", "key")
+    logger.addHandler(handler := logging.NullHandler())
+    logger.warning("nor this")
+    logger.removeHandler(handler)
+    assert warnings == ["lock 'key' was lost"]
 
 
 # -- processes

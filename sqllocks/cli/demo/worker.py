@@ -16,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sqllocks.cli.demo.events import TTL, Event, Kind, Settings
 from sqllocks.cli.demo.ledger import Ledger
-from sqllocks.cli.keeping import trusted_until
 from sqllocks.errors import LockError
 from sqllocks.model import LockHandle
+from sqllocks.policy import margin
 from sqllocks.protocols import LockProvider
 from sqllocks.providers import SqlLockProvider
 from sqllocks.runtime import clock
@@ -31,6 +31,11 @@ STEP = 0.15
 REST = (0.05, 0.25)
 LOOK = (0.03, 0.12)
 AFTER_TROUBLE = 0.2
+
+
+def _trusted_until(sent: float) -> float:
+    """Return until when a lease may be trusted that was asked for at ``sent``, by the local clock."""
+    return sent + TTL - margin(round(TTL * 1_000_000))
 
 
 class _Worker:
@@ -61,7 +66,7 @@ class _Worker:
         sent = clock.now()
         handle = self._locks.acquire(key, ttl=TTL)
         if handle:
-            self._tell(Kind.GRANTED, handle.fencing_token, until=trusted_until(sent, TTL))
+            self._tell(Kind.GRANTED, handle.fencing_token, until=_trusted_until(sent))
             self._work(handle)
             self._pause(REST)
 
@@ -83,7 +88,7 @@ class _Worker:
         if self._locks.extend(self._settings.key, owner_token=handle.owner_token, ttl=TTL) is None:
             self._tell(Kind.LOST, handle.fencing_token)
             return False
-        self._tell(Kind.RENEWED, handle.fencing_token, until=trusted_until(sent, TTL))
+        self._tell(Kind.RENEWED, handle.fencing_token, until=_trusted_until(sent))
         return True
 
     def _release(self, handle: LockHandle) -> None:
