@@ -20,21 +20,50 @@ from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.runtime.blocking import drive
 
-__all__ = ["AsyncHold", "AsyncLease", "Hold", "Lease"]
+__all__ = ["AsyncBody", "AsyncHold", "AsyncLease", "Held", "Hold", "Lease"]
 
 L = TypeVar("L", bound="_Local")
 Y = TypeVar("Y")
 
 
-class _Local:
-    """The part that needs no database: it turns by the local monotonic clock."""
+class Held:
+    """What every lock that is looked after knows without the database, by the local monotonic clock."""
 
     def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards) -> None:
         self._holding = holding
         self._kept = kept
         self._guards = guards
-        # the keeper knows `kept` alone, so this object can be collected, and then the lease is given back
+        # the keeper knows `kept` alone, so this object can be collected, and then the lock is given back
         weakref.finalize(self, holding.keeper.dropped, kept).atexit = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lock ended before it was given back. Asks no database; never turns false again."""
+        return self._keeper.is_lost(self._kept)
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` where the lock is lost or was given back. Asks no database."""
+        self._holding.check(self._kept)
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called once when the lock is lost, at once where it already is.
+
+        It is called from the keeper's thread or task, or from whoever notices the loss first; what it
+        raises is logged.
+        """
+        self._holding.on_lost(self._kept, callback)
+
+    @property
+    def _keeper(self) -> Keeper:
+        return self._holding.keeper
+
+    @property
+    def _state(self) -> str:
+        return "given back" if self._kept.ended else "lost" if self._kept.lost else "held"
+
+
+class _Local(Held):
+    """The part of a lease that needs no database."""
 
     @property
     def acquired(self) -> bool:
@@ -62,38 +91,16 @@ class _Local:
         return self._kept.expires_at
 
     @property
-    def lost(self) -> bool:
-        """Whether the lease ended before it was given back. Asks no database; never turns false again."""
-        return self._keeper.is_lost(self._kept)
-
-    @property
     def remaining(self) -> float:
         """Seconds for which the lease may still be trusted without another renewal; 0 after its end."""
         return 0.0 if self._kept.ended else self._keeper.remaining(self._kept)
-
-    def check(self) -> None:
-        """Raise ``LeaseLost`` where the lease is lost or was given back. Asks no database."""
-        self._holding.check(self._kept)
-
-    def on_lost(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once when the lease is lost, at once where it already is.
-
-        It is called from the keeper's thread or task, or from whoever notices the loss first; what it
-        raises is logged.
-        """
-        self._holding.on_lost(self._kept, callback)
 
     def fenced(self) -> ColumnElement[bool]:
         """Return the proof of holding as a condition for a WHERE clause; see ``LockProvider.fenced``."""
         return self._guards.fenced(self)
 
     def __repr__(self) -> str:
-        state = "given back" if self._kept.ended else "lost" if self._kept.lost else "held"
-        return f"<{type(self).__name__} {self.lock_key!r} token={self.fencing_token} {state}>"
-
-    @property
-    def _keeper(self) -> Keeper:
-        return self._holding.keeper
+        return f"<{type(self).__name__} {self.lock_key!r} token={self.fencing_token} {self._state}>"
 
 
 class Lease(_Local):
@@ -194,8 +201,8 @@ class Hold(_Block[Lease, Y]):
         drive(self._holding.end(self._kept, error))
 
 
-class AsyncHold(_Block[AsyncLease, Y]):
-    """The context manager of the asyncio form: a loss cancels the body.
+class AsyncBody:
+    """The body of an asyncio block: the loss of one of its locks cancels it.
 
     It takes the care of ``asyncio.timeout``: only a cancellation of its own becomes ``LeaseLost``, and
     the task's count of cancellations is right afterwards.
@@ -206,22 +213,23 @@ class AsyncHold(_Block[AsyncLease, Y]):
     _inside = False
     _cancelled = False
 
-    async def __aenter__(self) -> Y:
-        self._reenter()
-        grants = await self._take()
-        given = self._begin(grants)
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+        self._kept: Sequence[Kept] = ()
+
+    def enter(self, block: Sequence[Kept]) -> None:
+        """Begin the body in the present task."""
+        self._kept = block
         self._task = asyncio.current_task()
         self._before = self._task.cancelling() if self._task else 0
         self._inside = True
-        # weak: a lease that is told of its loss must still be collected when nobody has it
+        # weak: the task may have the lock as its result, and a lock must be collected when nobody has it
         cancel = weakref.WeakMethod(self._cancel_body)
-        for kept in self._kept:
+        for kept in block:
             self._holding.on_lost(kept, partial(_call, cancel))
-        return given
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def leave(self, error: BaseException | None) -> None:
+        """End the body: give back, and raise ``LeaseLost`` in the place of a cancellation by the loss."""
         self._inside = False
         ours = self._take_back_cancel()
         if ours and error is None:
@@ -252,6 +260,22 @@ class AsyncHold(_Block[AsyncLease, Y]):
         except asyncio.CancelledError:
             if self._task is not None and self._task.cancelling() > self._before:
                 raise
+
+
+class AsyncHold(_Block[AsyncLease, Y]):
+    """The context manager of the asyncio form."""
+
+    async def __aenter__(self) -> Y:
+        self._reenter()
+        given = self._begin(await self._take())
+        self._body = AsyncBody(self._holding)
+        self._body.enter(self._kept)
+        return given
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._body.leave(error)
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -6,12 +6,14 @@ import hashlib
 import os
 import re
 import socket
+from dataclasses import dataclass
 
 from sqllocks.errors import LockValidationError
 
 __all__ = [
     "LOCK_NAME_LENGTH",
     "NAMINGS",
+    "LockNames",
     "advisory_id",
     "checked_naming",
     "default_holder",
@@ -97,3 +99,19 @@ def _fnv1a64(text: bytes) -> int:
     for byte in text:
         hashed = ((hashed ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     return hashed
+
+
+@dataclass(frozen=True, slots=True)
+class LockNames:
+    """How one locker names its keys at the server."""
+
+    naming: str = "sha256"
+    prefix: str = ""
+
+    def advisory_id(self, key: str) -> int:
+        """Return the id of an advisory lock."""
+        return advisory_id(key, prefix=self.prefix, naming=self.naming)
+
+    def lock_name(self, key: str, *, database: str) -> str:
+        """Return the name of a named lock."""
+        return lock_name(key, prefix=self.prefix, naming=self.naming, database=database)

@@ -30,9 +30,14 @@ __all__ = [
     "checked_holder",
     "checked_idle",
     "checked_key",
+    "checked_lease",
+    "checked_most",
     "checked_namespace",
     "checked_owner",
+    "checked_pooler",
     "checked_prefix",
+    "checked_retry",
+    "checked_sessions",
     "checked_ttl",
     "checked_wait",
     "fresh_token",
@@ -98,13 +103,13 @@ def checked_holder(holder: Any) -> str:
     return _text("holder", holder, HOLDER_LENGTH)
 
 
-def checked_ttl(ttl: Any) -> int:
+def checked_ttl(ttl: Any, *, name: str = "ttl") -> int:
     """Return the time to live in whole microseconds, or raise ``LockValidationError``."""
-    seconds = _seconds("ttl", ttl)
+    seconds = _seconds(name, ttl)
     if not MIN_TTL <= seconds <= MAX_TTL:
         raise LockValidationError(
-            f"ttl must lie between {MIN_TTL} s and {MAX_TTL:.0f} s (30 days), not {ttl!r}",
-            details={"argument": "ttl"},
+            f"{name} must lie between {MIN_TTL} s and {MAX_TTL:.0f} s (30 days), not {ttl!r}",
+            details={"argument": name},
         )
     return round(seconds * 1_000_000)
 
@@ -120,6 +125,48 @@ def checked_wait(wait: Any) -> float | None:
             details={"argument": "wait"},
         )
     return seconds
+
+
+def checked_lease(lease: Any, heartbeat: Any) -> tuple[float, float]:
+    """Return lease and heartbeat in seconds, or raise ``LockValidationError``."""
+    long, short = checked_ttl(lease, name="lease") / 1_000_000, _seconds("heartbeat", heartbeat)
+    if not 0 < short * 3 <= long:
+        raise LockValidationError(
+            f"heartbeat must be more than 0 and at most a third of lease, not {heartbeat!r} with a lease of "
+            f"{lease!r}: two of them may be lost before the lease is",
+            details={"argument": "heartbeat"},
+        )
+    return long, short
+
+
+def checked_retry(retry: Any) -> float:
+    """Return the seconds between two tries of a candidate, or raise ``LockValidationError``."""
+    seconds = _seconds("retry", retry)
+    if not 0 < seconds <= 3600:
+        raise LockValidationError(
+            f"retry must lie between 0 and 3600 s, not {retry!r}", details={"argument": "retry"}
+        )
+    return seconds
+
+
+def checked_pooler(pooler: Any) -> str | None:
+    """Return what kind of pooler is said to be there, or raise ``LockValidationError``."""
+    if pooler not in (None, "session"):
+        raise LockValidationError(
+            f"pooler must be 'session' or None, not {pooler!r:.40}: session locks need a session that stays",
+            details={"argument": "pooler"},
+        )
+    return None if pooler is None else "session"
+
+
+def checked_sessions(sessions: Any) -> int:
+    """Return how many sessions carry the locks, or raise ``LockValidationError``."""
+    return _whole("sessions", sessions, 1, 100)
+
+
+def checked_most(most: Any) -> int | None:
+    """Return the most locks of one session, ``None`` for the server's own limit, or raise."""
+    return None if most is None else _whole("max_session_locks", most, 1, 10_000_000)
 
 
 def checked_at_least(at_least: Any, ttl: int) -> int:
@@ -150,6 +197,15 @@ def checked_idle(idle: Any) -> int:
 def fresh_token() -> str:
     """Return an unguessable text: 128 random bits in 32 hexadecimal digits."""
     return secrets.token_hex(16)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise LockValidationError(
+            f"{name} must be a whole number from {least} to {most}, not {value!r:.40}",
+            details={"argument": name},
+        )
+    return value
 
 
 def _seconds(name: str, value: Any) -> float:

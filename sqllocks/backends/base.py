@@ -59,6 +59,10 @@ class LeaseBackend(Protocol):
         """Return the rows that exist; writes nothing."""
         ...
 
+    def takeable(self, row: StoredLock) -> bool:
+        """Return whether a held row may be taken over all the same, so that looking does not suffice."""
+        ...
+
     async def lockers(self, key: str) -> Sequence[str]:
         """Name the sessions that have a key's row locked, for people, as far as the server tells."""
         ...

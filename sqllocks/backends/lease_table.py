@@ -8,7 +8,7 @@ from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
 from sqllocks.dialects.base import REFUSALS, Answer, Fault, FaultKind, Statement, StoredLock, Verdict, Want
 
-__all__ = ["LeaseTable"]
+__all__ = ["LeaseTable", "change", "claim", "is_own", "was_own"]
 
 Applies = Callable[[Want, StoredLock], bool]
 
@@ -24,22 +24,14 @@ class LeaseTable:
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
         async def work(session: Session) -> Answers:
-            sql = session.sql
             try:
-                result = await session.query(sql.claim, sql.batch(wants))
+                return await claim(session, wants)
             except Fault as fault:
-                if sql.commits is None or fault.kind not in REFUSALS:
+                commits = session.sql.commits
+                if commits is None or fault.kind not in REFUSALS:
                     raise
                 # the file is locked, and a held key can be seen all the same
-                return await self._seen_held(session, sql.commits, wants, fault)
-            answers = sql.told(result, wants)
-            left = [want for want in wants if want.key not in answers]
-            answers |= await _read_back(session, left, _judge_claim)
-            missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
-            if missing and sql.insert is not None:
-                await session.query(sql.insert, sql.batch(missing))
-                answers |= await _read_back(session, missing, _judge_claim)
-            return answers
+                return await self._seen_held(session, commits, wants, fault)
 
         return await self._sessions.use(work)
 
@@ -49,7 +41,7 @@ class LeaseTable:
         """Return the refusals that a read shows, or raise the fault of the claim."""
         try:
             [(number,)] = (await session.query(commits, {})).rows
-            answers = await _read_back(session, wants, _judge_claim)
+            answers = await read_back(session, wants, _judge_claim)
         except Fault:
             raise fault from None
         if any(answer.verdict is Verdict.REFUSED for answer in answers.values()):
@@ -62,11 +54,11 @@ class LeaseTable:
 
     async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
         async def work(session: Session) -> Answers:
-            return await _change(
+            return await change(
                 session,
                 session.sql.revive if revive else session.sql.renew,
                 wants,
-                _was_own if revive else _is_own,
+                was_own if revive else is_own,
                 values=values,
             )
 
@@ -74,14 +66,14 @@ class LeaseTable:
 
     async def release(self, wants: Sequence[Want]) -> Answers:
         async def work(session: Session) -> Answers:
-            return await _change(session, session.sql.release, wants, _is_own)
+            return await change(session, session.sql.release, wants, is_own)
 
         answers = await self._sessions.use(work)
         return tell_freed(answers, self.freed)
 
     async def break_(self, wants: Sequence[Want]) -> Answers:
         async def work(session: Session) -> Answers:
-            return await _change(session, session.sql.break_, wants, _is_held)
+            return await change(session, session.sql.break_, wants, _is_held)
 
         answers = await self._sessions.use(work)
         return tell_freed(answers, self.freed)
@@ -91,6 +83,9 @@ class LeaseTable:
             return await _read(session, keys)
 
         return await self._sessions.use(work)
+
+    def takeable(self, row: StoredLock) -> bool:
+        return False
 
     async def lockers(self, key: str) -> Sequence[str]:
         async def work(session: Session) -> Sequence[str]:
@@ -131,15 +126,29 @@ class LeaseTable:
         await self._sessions.use(work)
 
 
-async def _change(
+async def claim(session: Session, wants: Sequence[Want]) -> Answers:
+    """Claim rows on a session: what is there and free, then what was never there."""
+    sql = session.sql
+    answers = sql.told(await session.query(sql.claim, sql.batch(wants)), wants)
+    left = [want for want in wants if want.key not in answers]
+    answers |= await read_back(session, left, _judge_claim)
+    missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
+    if missing and sql.insert is not None:
+        await session.query(sql.insert, sql.batch(missing))
+        answers |= await read_back(session, missing, _judge_claim)
+    return answers
+
+
+async def change(
     session: Session, statement: Statement, wants: Sequence[Want], applies: Applies, *, values: bool = False
 ) -> Answers:
+    """Change the rows that ``applies`` is true of, and tell what became of each."""
     sql = session.sql
     if sql.counts:
         return await _change_counted(session, statement, wants, applies, values=values)
     answers = sql.told(await session.query(statement, sql.batch(wants)), wants)
     left = [want for want in wants if want.key not in answers]
-    return answers | await _read_back(session, left, _judge_change(applies, Verdict.SKIPPED, Verdict.REFUSED))
+    return answers | await read_back(session, left, _judge_change(applies, Verdict.SKIPPED, Verdict.REFUSED))
 
 
 async def _change_counted(
@@ -152,7 +161,7 @@ async def _change_counted(
     if len(wants) > 1 and not repeatable:
         # afterwards, a row freed now looks like one that was freed before
         judge = _judge_change(applies, Verdict.MISSING, Verdict.REFUSED)
-        before = await _read_back(session, wants, judge)
+        before = await read_back(session, wants, judge)
         answers = {key: answer for key, answer in before.items() if answer.verdict is Verdict.REFUSED}
         wants = [want for want in wants if want.key not in answers]
         if not wants:
@@ -163,9 +172,9 @@ async def _change_counted(
         return answers | {want.key: Answer(Verdict.DONE) for want in wants}
     if not repeatable:
         judge = _judge_change(applies, Verdict.SKIPPED, Verdict.DONE if len(wants) > 1 else Verdict.REFUSED)
-        return answers | await _read_back(session, wants, judge)
+        return answers | await read_back(session, wants, judge)
     judge = _judge_change(applies, Verdict.DONE, Verdict.REFUSED)
-    after = await _read_back(session, wants, judge)
+    after = await read_back(session, wants, judge)
     open_ = [want for want in wants if after[want.key].verdict is Verdict.DONE]
     if changed == len(open_):
         return after
@@ -183,7 +192,7 @@ async def _read(session: Session, keys: Sequence[str]) -> Stored:
     return {row.key: row for row in rows}
 
 
-async def _read_back(
+async def read_back(
     session: Session, wants: Sequence[Want], judge: Callable[[Want, StoredLock | None], Verdict]
 ) -> Answers:
     if not wants:
@@ -216,9 +225,11 @@ def _is_held(want: Want, row: StoredLock) -> bool:
     return row.held and want.attempt in ("", row.attempt)
 
 
-def _is_own(want: Want, row: StoredLock) -> bool:
-    return _was_own(want, row) and row.held
+def is_own(want: Want, row: StoredLock) -> bool:
+    """Return whether it is this owner's, and unexpired."""
+    return was_own(want, row) and row.held
 
 
-def _was_own(want: Want, row: StoredLock) -> bool:
+def was_own(want: Want, row: StoredLock) -> bool:
+    """Return whether it is this owner's, expired or not."""
     return row.owner == want.owner and row.attempt != "" and want.attempt in ("", row.attempt)

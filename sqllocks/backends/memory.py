@@ -21,10 +21,11 @@ class MemoryLeases:
     The mutex is only ever held for dictionary work, so the asyncio form may take it too.
     """
 
-    def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, clock: Callable[[], datetime] | None = None, *, kind: str = "lease") -> None:
         self.capabilities = Capabilities()
         self.freed: Callable[[str], None] = lambda _: None
         self._clock = clock or _utc_now
+        self._kind = kind
         self._rows: dict[str, StoredLock] = {}
         self._pins: Counter[str] = Counter()
         self._mutex = threading.Lock()
@@ -52,6 +53,9 @@ class MemoryLeases:
         with self._mutex:
             now = self._now()
             return {key: _seen(self._rows[key], now) for key in keys if key in self._rows}
+
+    def takeable(self, row: StoredLock) -> bool:
+        return False
 
     async def lockers(self, key: str) -> Sequence[str]:
         return []
@@ -121,7 +125,7 @@ class MemoryLeases:
             want.key,
             want.owner,
             want.attempt,
-            "lease",
+            self._kind,
             want.holder,
             "",
             token,

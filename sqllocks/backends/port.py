@@ -9,9 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar
 
+from sqllocks.dialects import SessionDialect
 from sqllocks.dialects.base import LeaseDialect, Parameters, Result, Statement
+from sqllocks.dialects.sessions import Server
 
-__all__ = ["IO", "Alarm", "Background", "Clock", "Event", "Session", "Sessions", "Wakeups", "Watch"]
+__all__ = [
+    "IO",
+    "Alarm",
+    "Background",
+    "Clock",
+    "Dedicated",
+    "Event",
+    "LockSession",
+    "Session",
+    "Sessions",
+    "Wakeups",
+    "Watch",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +52,47 @@ class Sessions(Protocol):
         A call and not a context manager: an interruption can strike between the end of
         ``__aenter__`` and the body, where nothing gives the session back.
         """
+        ...
+
+
+class LockSession(Protocol):
+    """A session of the server that carries locks."""
+
+    @property
+    def sql(self) -> SessionDialect:
+        """The statements of the dialect that this session speaks."""
+        ...
+
+    @property
+    def server(self) -> Server:
+        """What the server said of itself when the session began."""
+        ...
+
+    async def query(self, statement: Statement, parameters: Parameters) -> Result:
+        """Run one statement; raises ``Fault``."""
+        ...
+
+
+class Dedicated(Protocol):
+    """The one session that carries the locks of a locker: when it ends, they have ended."""
+
+    ended: Callable[[], None]
+    """Called once for each session that ends, however that comes, in any thread."""
+
+    @property
+    def server(self) -> Server | None:
+        """What the server said of itself; ``None`` before the first session."""
+        ...
+
+    async def use(self, work: Callable[[LockSession], Coroutine[Any, Any, T]], *, opening: bool = True) -> T:
+        """Do ``work`` on the session, one after another; one that is in doubt afterwards is ended.
+
+        Without ``opening``, a ``Fault`` of the kind ``GONE`` where there is no session.
+        """
+        ...
+
+    def cut(self) -> None:
+        """End the session at once, also while a statement hangs on it; from any thread."""
         ...
 
 

@@ -31,6 +31,11 @@ _ANSWERS: dict[FaultKind, tuple[type[LockError], str]] = {
         "this server does not know a statement that locks need ({message}). Supported are PostgreSQL 14, "
         "MySQL 8.0.17, MariaDB 10.6, SQLite 3.35 and later.",
     ),
+    FaultKind.FULL: (
+        BackendUnavailable,
+        "the server has no room for another lock ({message}). Whether it is held is unknown; raise the "
+        "server's limit, or hold fewer locks at once.",
+    ),
     FaultKind.CONFLICT: (
         BackendUnavailable,
         "other transactions stood in the way all the time ({message}). Whether the lock is free is unknown; "

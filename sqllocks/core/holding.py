@@ -14,6 +14,7 @@ from sqllocks.core.kept import Kept
 from sqllocks.core.naming import Names
 from sqllocks.core.pinning import Pinning
 from sqllocks.core.releasing import Releases
+from sqllocks.dialects.base import Want
 from sqllocks.errors import BackendUnavailable, LeaseLost, LockError
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.policy import checked_ttl, margin
@@ -37,7 +38,26 @@ class Holding:
 
     def begin(self, grant: Grant, *, renew: bool, at_least: int) -> Kept:
         """Begin to look after a fresh grant."""
-        kept = Kept.of(grant.want, grant.handle, grant.sent, renew=renew, at_least=at_least)
+        now = self._clock.now()
+        kept = Kept.of(grant.want, grant.handle, grant.sent, now=now, renew=renew, at_least=at_least)
+        self.keeper.keep(kept)
+        return kept
+
+    def attend(self, grant: Grant, every: float) -> Kept:
+        """Begin to look after a lease that is renewed more often than its ttl asks for."""
+        kept = self.begin(grant, renew=True, at_least=0)
+        kept.every = every
+        kept.due = grant.sent + every
+        self.keeper.rescheduled(kept)
+        return kept
+
+    def carry(self, grant: Grant, *, heartbeat: float, doubt: Callable[[Want], None]) -> Kept:
+        """Begin to look after a session lock; ``doubt`` ends its session where it is not trusted any more."""
+        now = self._clock.now()
+        kept = Kept.of(grant.want, grant.handle, grant.sent, now=now, renew=True, at_least=0)
+        kept.every, kept.heartbeat = heartbeat, True
+        kept.due = grant.sent + heartbeat
+        kept.callbacks.append(lambda: doubt(kept.want))
         self.keeper.keep(kept)
         return kept
 

@@ -6,14 +6,14 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Background, Clock
 from sqllocks.core.kept import NEVER, Kept, Pending
 from sqllocks.core.naming import Names
 from sqllocks.dialects.base import Answer, Fault, Verdict, Want
-from sqllocks.errors import LockError
+from sqllocks.errors import BackendUnavailable, LockError
 from sqllocks.policy import DRAIN_PAUSE, RENEWAL_SLICE, margin
 
 __all__ = ["Keeper"]
@@ -75,6 +75,35 @@ class Keeper:
             callback()
         except Exception:
             logger.exception("a callback on the loss of a lock failed")
+
+    def lose_all(self, wants: Sequence[Want], reason: str) -> None:
+        """Declare these very grants lost, where they are held."""
+        attempts = {want.attempt for want in wants}
+        for kept in self.kept():
+            if kept.want.attempt in attempts:
+                self.lose(kept, reason)
+
+    def hurry(self) -> None:
+        """Ask about everything now: something may have happened to it."""
+        now = self._clock.now()
+        for kept in self.kept():
+            if kept.renewed:
+                kept.due = min(kept.due, now)
+        self._background.wake()
+
+    async def prove(self, kept: Kept) -> bool:
+        """Ask the server for one lock and renew it; raises where no answer came and it is not yet lost."""
+        if self.is_lost(kept) or id(kept) not in self._kept:
+            return False
+        failures = kept.failures
+        await self._renew([kept])
+        if not kept.lost and kept.failures > failures:
+            key = self._names.outer(kept.want.key)
+            raise BackendUnavailable(
+                f"whether {key!r} is still held could not be asked: the database did not answer",
+                details={"lock_key": key},
+            )
+        return not self.is_lost(kept)
 
     def remaining(self, kept: Kept) -> float:
         """Return the seconds left of the trust window; 0 where it is lost."""
@@ -150,14 +179,17 @@ class Keeper:
         kept.failures = 0
         if kept.crossed:
             # the other change may be the one that is stored: trust the shorter, and settle it soon
-            kept.deadline = min(kept.deadline, deadline)
-            kept.due = self._clock.now() if kept.renewed else NEVER
+            kept.deadline, before = min(kept.deadline, deadline), kept.expires_at
+            kept.shown(want, expires_at, now=self._clock.now(), sent=sent)
+            kept.expires_at = min(kept.expires_at, before)
             kept.crossed = kept.in_flight > 0
+            # nothing can be settled before the other has its answer
+            soon = sent + kept.period if kept.crossed else self._clock.now()
+            kept.due = soon if kept.renewed else NEVER
             return
-        if expires_at is None:  # not told: later by as much as the deadline moved
-            expires_at = kept.expires_at + timedelta(seconds=deadline - kept.deadline)
-        kept.deadline, kept.expires_at = deadline, expires_at
-        kept.due = sent + want.ttl / 3_000_000 if kept.renewed else NEVER
+        kept.deadline = deadline
+        kept.shown(want, expires_at, now=self._clock.now(), sent=sent)
+        kept.due = sent + kept.period if kept.renewed else NEVER
 
     # -- the activity
 
@@ -184,11 +216,14 @@ class Keeper:
         """Return what to renew now, sorted by key, and when to look again; expired leases are lost."""
         due: dict[str, Kept] = {}
         wake = NEVER
-        everything = [kept for kept in self.kept() if not self.is_lost(kept) and not kept.pins]
+        everything = [kept for kept in self.kept() if not self.is_lost(kept)]
+        everything = [kept for kept in everything if kept.heartbeat or not kept.pins]
         soonest = min((kept.due for kept in everything), default=NEVER)
         for kept in everything:
             # what is due soon goes along, so that many leases make few statements
-            early = kept.want.ttl / 9_000_000 if soonest <= now and not kept.failures else 0.0
+            early = 0.0
+            if soonest <= now and not kept.failures:
+                early = kept.period if kept.heartbeat else kept.period / 3
             if kept.due <= now + early and kept.want.key not in due:
                 due[kept.want.key] = kept
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqllocks.dialects.base import Want
 from sqllocks.model import LockHandle
@@ -28,9 +28,16 @@ class Kept:
     due: float
     """When it is to be renewed next; never for a lease that is not renewed."""
     renewed: bool = True
+    every: float | None = None
+    """Seconds between two renewals, where it is not a third of the ttl."""
+    heartbeat: bool = False
+    """A renewal is also the sign of life of a session that carries locks: sent although a guard pins the
+    row, and for all locks of the session at once."""
     at_least: int = 0
     """Microseconds that the key stays taken after the grant, released or not."""
     pid: int = field(default_factory=os.getpid)
+    seen: tuple[datetime, float] | None = None
+    """A moment of the database's clock, and one of the local clock that is not before it."""
     lost: str = ""
     """Why it was lost; empty while it is held."""
     in_flight: int = 0
@@ -46,13 +53,31 @@ class Kept:
     callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     @classmethod
-    def of(cls, want: Want, handle: LockHandle, sent: float, *, renew: bool, at_least: int) -> Kept:
+    def of(
+        cls, want: Want, handle: LockHandle, sent: float, *, now: float, renew: bool, at_least: int
+    ) -> Kept:
         """Return what is known right after a grant whose claim was sent at ``sent``."""
         due = sent + want.ttl / 3_000_000 if renew else NEVER
         deadline = sent + want.ttl / 1_000_000 - margin(want.ttl)
-        return cls(
+        kept = cls(
             want, handle.fencing_token, handle.expires_at, deadline, due, renewed=renew, at_least=at_least
         )
+        kept.shown(want, handle.expires_at, now=now, sent=sent)
+        return kept
+
+    def shown(self, want: Want, expires_at: datetime | None, *, now: float, sent: float) -> None:
+        """Note the expiry that a change set; where it was not told, one that is not after it."""
+        ttl = timedelta(microseconds=want.ttl)
+        if expires_at is not None:
+            self.expires_at, self.seen = expires_at, (expires_at - ttl, now)
+        elif self.seen is not None:
+            then, local = self.seen
+            self.expires_at = then + timedelta(seconds=sent - local) + ttl
+
+    @property
+    def period(self) -> float:
+        """Seconds between two renewals."""
+        return self.want.ttl / 3_000_000 if self.every is None else self.every
 
     @property
     def release(self) -> Want:

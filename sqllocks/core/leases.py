@@ -17,7 +17,7 @@ from sqllocks.core.lines import Lines
 from sqllocks.core.naming import Names
 from sqllocks.core.pinning import Pinning
 from sqllocks.core.releasing import Releases
-from sqllocks.core.waiting import Waiting
+from sqllocks.core.waiting import Pace, Waiting
 from sqllocks.dialects.base import Fault, StoredLock, Want
 from sqllocks.errors import BackendUnavailable, LockNotAcquired, LockTimeout
 from sqllocks.model import LockHandle, LockInfo, Seconds
@@ -90,10 +90,10 @@ class Leases:
         longest = checked_wait(wait)
         return (await self.grant(self._new(lock_key, ttl, owner_token), longest)).handle
 
-    async def grant(self, want: Want, longest: float | None) -> Grant:
+    async def grant(self, want: Want, longest: float | None, pace: Pace | None = None) -> Grant:
         """Take a lease or raise, waiting up to ``longest`` seconds."""
         if longest != 0:
-            return await self._waiting.wait_for(want, longest)
+            return await self._waiting.wait_for(want, longest, pace)
         grant = await self.claims.claim(want)
         if not grant.acquired:
             raise _busy(grant.handle)
@@ -155,10 +155,15 @@ class Leases:
         grants: list[Grant] = []
         try:
             grants = await self.claims.claim_all(rest) if rest else []
-            return grants
-        finally:
-            if first is not None and not (len(grants) == len(rest) and all(g.acquired for g in grants)):
+        except GeneratorExit:  # nothing may be awaited here
+            raise
+        except BaseException:
+            if first is not None:
                 await self.releases.give_back(replace(first.want, ttl=0))
+            raise
+        if first is not None and not all(grant.acquired for grant in grants):
+            await self.releases.give_back(replace(first.want, ttl=0))
+        return grants
 
     async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
         owner = checked_owner(owner_token)

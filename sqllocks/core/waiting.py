@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from sqllocks.backends.base import LeaseBackend
 from sqllocks.backends.port import Clock, Event, Wakeups
@@ -15,12 +17,14 @@ from sqllocks.dialects.base import Fault, Want
 from sqllocks.errors import BackendUnavailable, LockError, LockTimeout
 from sqllocks.policy import BUSY_PATIENCE, fresh_token
 
-__all__ = ["Waiting"]
+__all__ = ["Pace", "Stopped", "Waiting"]
 
 OVERTIME = 0.5
 """Seconds that one behind the head stays past its deadline while nothing is known of the key yet."""
 STALE = 5.0
 """Seconds after which the last answer of the database says nothing any more."""
+STOP_LOOK = 0.1
+"""Seconds between two looks whether a wait of the blocking form was stopped."""
 _LONGEST_SLEEP = 3600.0
 
 
@@ -44,10 +48,11 @@ class Waiting:
         self._lines = lines
         self._wakeups = wakeups
 
-    async def wait_for(self, want: Want, longest: float | None) -> Grant:
+    async def wait_for(self, want: Want, longest: float | None, pace: Pace | None = None) -> Grant:
         """Return the grant; raises ``LockTimeout``, or the last ``BackendUnavailable``, when time is over."""
         started = self._clock.now()
-        wait = _Wait(self._clock.event(), longest, started if longest is None else started + longest)
+        deadline = started if longest is None else started + longest
+        wait = _Wait(self._clock.event(), longest, deadline, pace or Pace())
         line = self._lines.join(want.key, wait.event, started)
         try:
             await self._until_head(line, wait)
@@ -60,30 +65,30 @@ class Waiting:
             left = wait.left(self._clock.now())
             if left <= 0 and (line.answered_at is not None or left <= -OVERTIME):
                 raise self._over(line, wait, "")
-            await wait.event.wait(min(left, _LONGEST_SLEEP) if left > 0 else OVERTIME / 10)
+            await wait.sleep(min(left, _LONGEST_SLEEP) if left > 0 else OVERTIME / 10)
 
     async def _lead(self, line: Line, want: Want, wait: _Wait) -> Grant:
         pause = line.rest(self._clock.now())
         while True:
             if pause > 0 and wait.left(self._clock.now()) > 0:
-                await wait.event.wait(min(pause, wait.left(self._clock.now())))
+                await wait.sleep(min(pause, wait.left(self._clock.now())))
             elif pause > 0:
                 raise self._over(line, wait, await self._lockers(line))
-            grant = await self._ask(line, want)
+            grant = await self._ask(line, want, wait.pace)
             if grant is not None:
                 return grant
             if line.watch is None and self._wakeups is not None:
                 line.watch = self._wakeups.watch(line.key, lambda: self._lines.alarm(line))
-            pause = line.nap(self._clock.now())
+            pause = wait.pace.of(line.nap(self._clock.now()))
 
-    async def _ask(self, line: Line, want: Want) -> Grant | None:
+    async def _ask(self, line: Line, want: Want, pace: Pace) -> Grant | None:
         """Look whether the key is free, and if it is, or a release was told, try for it."""
         alarms, alarmed = line.alarms, line.alarmed
         looked, line.told = line.told, False
         try:
-            if line.held and not alarmed and not looked:
+            if line.held and not alarmed and not looked and not self._takeable(line):
                 await self._look(line)
-            if line.held and not alarmed:
+            if line.held and not alarmed and not self._takeable(line):
                 return None
             if not looked:
                 line.asking()
@@ -101,7 +106,12 @@ class Waiting:
                 await self._look(line)
         except BackendUnavailable as error:  # it may pass before the wait is over
             line.failed(error, self._clock.now())
+            if pace.failed is not None:
+                pace.failed(error)
         return None
+
+    def _takeable(self, line: Line) -> bool:
+        return line.row is not None and self._backend.takeable(line.row)
 
     async def _look(self, line: Line) -> None:
         """Read the row, and those of the lines that were to look soon: a read writes nothing."""
@@ -162,13 +172,48 @@ def _holder(line: Line, lockers: str) -> str:
     return text + ")"
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a waiter asks, where that is its own choice, and what ends its wait from outside."""
+
+    every: float | None = None
+    """Seconds between two tries unless a release is told."""
+    stopped: Callable[[], bool] | None = None
+    """Tells, in the blocking form, that nobody wants the lock any more."""
+    failed: Callable[[LockError], None] | None = None
+    """Called with each error that may pass."""
+
+    def of(self, pause: float) -> float:
+        """Return the pause to make in the place of one that the line proposes."""
+        if self.every is None:
+            return pause
+        return self.every * random.uniform(0.75, 1.0)  # noqa: S311 - nothing secret
+
+
+class Stopped(Exception):
+    """A wait that was ended from outside."""
+
+
 class _Wait:
     """One waiter: what it sleeps on, and until when."""
 
-    def __init__(self, event: Event, longest: float | None, deadline: float) -> None:
+    def __init__(self, event: Event, longest: float | None, deadline: float, pace: Pace) -> None:
         self.event = event
+        self.pace = pace
         self.longest = longest if longest is not None else _NEVER
         self._deadline = deadline if longest is not None else _NEVER
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until it is woken or the time is over; raises ``Stopped``."""
+        stopped = self.pace.stopped
+        while stopped is not None and not stopped():
+            step = min(seconds, STOP_LOOK)
+            seconds -= step
+            if await self.event.wait(step) or seconds <= 0:
+                return
+        if stopped is not None:
+            raise Stopped
+        await self.event.wait(seconds)
 
     def left(self, now: float) -> float:
         """Return the seconds left."""

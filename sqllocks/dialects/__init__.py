@@ -10,11 +10,21 @@ from sqlalchemy.engine import Dialect
 
 from sqllocks.dialects.base import LeaseDialect
 from sqllocks.dialects.mysql import MysqlLeases
+from sqllocks.dialects.mysql_session import MysqlSessions
 from sqllocks.dialects.postgresql import PostgresqlLeases
+from sqllocks.dialects.postgresql_session import PostgresqlSessions
 from sqllocks.dialects.sqlite import SqliteLeases
 from sqllocks.errors import BackendUnsupported
 
-__all__ = ["SUPPORTED", "dialect_class", "leases_for"]
+__all__ = [
+    "SUPPORTED",
+    "SessionDialect",
+    "dialect_class",
+    "enforced_lease",
+    "leases_for",
+    "no_session_locks",
+    "sessions_for",
+]
 
 _CLASSES: dict[str, type[LeaseDialect]] = {
     "postgresql": PostgresqlLeases,
@@ -23,6 +33,7 @@ _CLASSES: dict[str, type[LeaseDialect]] = {
     "sqlite": SqliteLeases,
 }
 SUPPORTED = tuple(_CLASSES)
+SessionDialect = PostgresqlSessions | MysqlSessions
 
 
 def dialect_class(backend_name: str) -> type[LeaseDialect]:
@@ -51,6 +62,33 @@ def leases_for(dialect: Dialect, table: Table) -> LeaseDialect:
         return MysqlLeases(table, mariadb=mariadb)
     dialect_class(dialect.name)
     return PostgresqlLeases(table)
+
+
+def sessions_for(dialect: Dialect, table: Table) -> SessionDialect:
+    """Return the statements on session locks for a connected SQLAlchemy dialect."""
+    leases = leases_for(dialect, table)
+    if isinstance(leases, PostgresqlLeases):
+        return PostgresqlSessions(table)
+    if isinstance(leases, MysqlLeases):
+        return MysqlSessions(table, mariadb=leases.mariadb)
+    raise no_session_locks(dialect.name)
+
+
+def enforced_lease(backend_name: str, lease: float) -> float:
+    """Return the seconds of silence after which a server ends a session that asked for ``lease``."""
+    if backend_name == "postgresql":
+        return PostgresqlSessions.enforced(lease)
+    if backend_name in {"mysql", "mariadb"}:
+        return MysqlSessions.enforced(lease)
+    raise no_session_locks(backend_name)
+
+
+def no_session_locks(name: str) -> BackendUnsupported:
+    """Return the error for a database without locks that belong to a session."""
+    return BackendUnsupported(
+        f"{name} has no locks that belong to a session: use leases (SqlLockProvider), an elector with "
+        "strategy='lease', or MemoryLocker within one process"
+    )
 
 
 def _version(dialect: Any) -> tuple[int, ...] | None:

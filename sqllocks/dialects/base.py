@@ -74,6 +74,7 @@ class FaultKind(enum.Enum):
     NO_TABLE = "the table is missing or another one"
     READ_ONLY = "the server is read-only"
     FORBIDDEN = "the account lacks a privilege"
+    FULL = "the server has no room for another lock"
     UNSUPPORTED = "the server does not know the statement"
     OTHER = "any other failure"
 
@@ -106,6 +107,10 @@ class Want:
     ttl: int = 0
     """Microseconds: how long a lease lasts; in a release, how long the key stays taken after its grant."""
     holder: str = ""
+    name: int | str = ""
+    """The lock at the server that goes with the row, where there is one: an advisory id or a lock's name."""
+    server_lock: str = ""
+    """The same as the row has it, together with the incarnation of the server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,16 +51,14 @@ from sqllocks.dialects.mysql_waiting import locking_sessions
 __all__ = ["MysqlLeases"]
 
 _TEXT = "VARCHAR({}) CHARACTER SET utf8mb4 PATH '$.{}'"
-_COLUMNS = ", ".join(
-    f"{name} {kind}"
-    for name, kind in (
-        ("k", _TEXT.format(255, "k")),
-        ("o", _TEXT.format(128, "o")),
-        ("a", _TEXT.format(32, "a")),
-        ("t", "BIGINT PATH '$.t'"),
-        ("h", _TEXT.format(255, "h")),
-    )
-)
+# the fields of a batch's elements, and their types
+_PARTS: Mapping[str, tuple[str, Any]] = {
+    "k": (_TEXT.format(255, "k"), String),
+    "o": (_TEXT.format(128, "o"), String),
+    "a": (_TEXT.format(32, "a"), String),
+    "t": ("BIGINT PATH '$.t'", BigInteger),
+    "h": (_TEXT.format(255, "h"), String),
+}
 
 # https://dev.mysql.com/doc/mysql-errors/en/ and https://mariadb.com/kb/en/mariadb-error-codes/
 _KINDS: Mapping[int, FaultKind] = {
@@ -97,6 +95,7 @@ class MysqlLeases(LeaseDialect):
     """Lease statements for MySQL 8.0.17 and later, and MariaDB 10.6 and later."""
 
     name: ClassVar[str] = "mysql"
+    parts: ClassVar[Mapping[str, tuple[str, Any]]] = _PARTS
 
     def __init__(self, table: Table, *, mariadb: bool = False) -> None:
         super().__init__(table)
@@ -105,12 +104,13 @@ class MysqlLeases(LeaseDialect):
         self.counts = not mariadb
         self._purging(remove=delete(table))
         want = self._wanted()
+        kind, server_lock = self._granted(want)
         grant = {
             "owner_token": want.c.o,
             "attempt": want.c.a,
-            "kind": constant("'lease'"),
+            "kind": kind,
             "holder": want.c.h,
-            "server_lock": NOTHING,
+            "server_lock": server_lock,
             "fencing_token": func.greatest(table.c.fencing_token + literal_column("1"), self._microseconds()),
             "acquired_at": self.clock(),
             "expires_at": self._expiry(want),
@@ -119,11 +119,11 @@ class MysqlLeases(LeaseDialect):
             table.c, want.c, lambda start: func.timestampadd(literal_column("MICROSECOND"), want.c.t, start)
         )
         broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
-        self.claim = self._change("claim", want, self._free(), grant)
+        self.claim = self._change("claim", want, self._takeable(want), grant)
         self.insert = Statement("insert", self._insert(want), rows=False)
         self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want)})
         self.revive = self._change("revive", want, self._was_own(want), {"expires_at": self._expiry(want)})
-        self.release = self._change("release", want, self._own(want), released)
+        self.release = self._change("release", want, self._releasable(want), released)
         self.break_ = self._change("break", want, self._any(want), broken)
         if not mariadb:
             self.lockers = locking_sessions(table, self.clock())
@@ -179,15 +179,22 @@ class MysqlLeases(LeaseDialect):
     # -- the parts of a batch statement
 
     def _wanted(self) -> FromClause:
-        columns: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({_COLUMNS})")
+        typed = ", ".join(f"{name} {kind}" for name, (kind, _) in self.parts.items())
+        columns: ColumnElement[Any] = literal_column(f"'$[*]' COLUMNS ({typed})")
         return func.json_table(bindparam("batch", type_=Text), columns).table_valued(
-            column("k", String),
-            column("o", String),
-            column("a", String),
-            column("t", BigInteger),
-            column("h", String),
-            name="w",
+            *(column(name, kind) for name, (_, kind) in self.parts.items()), name="w"
         )
+
+    def _granted(self, want: FromClause) -> tuple[ColumnElement[str], ColumnElement[str]]:
+        """Return the kind and the server-side lock that a grant writes."""
+        return constant("'lease'"), NOTHING
+
+    def _takeable(self, want: FromClause) -> ColumnElement[bool]:
+        """Return the condition under which a row may be taken over."""
+        return self._free()
+
+    def _releasable(self, want: FromClause) -> ColumnElement[bool]:
+        return self._own(want)
 
     def _change(
         self, name: str, want: FromClause, which: ColumnElement[bool], values: Mapping[str, Any]
@@ -214,13 +221,14 @@ class MysqlLeases(LeaseDialect):
         return Statement(name, change.returning(table.c.lock_key, table.c.fencing_token, table.c.expires_at))
 
     def _insert(self, want: FromClause) -> ClauseElement:
+        kind, server_lock = self._granted(want)
         rows = select(
             want.c.k,
             want.c.o,
             want.c.a,
-            constant("'lease'"),
+            kind,
             want.c.h,
-            NOTHING,
+            server_lock,
             self._microseconds(),
             self.clock(),
             self._expiry(want),

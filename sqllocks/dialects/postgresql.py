@@ -78,10 +78,12 @@ _KINDS: Mapping[str, FaultKind] = {
     "42601": FaultKind.UNSUPPORTED,  # syntax_error
     "42883": FaultKind.UNSUPPORTED,  # undefined_function
     "53300": FaultKind.GONE,  # too_many_connections
+    "53200": FaultKind.FULL,  # out_of_memory: the shared lock table
 }
 # connection_exception, operator_intervention, internal pooler errors
 _GONE_CLASSES = ("08", "57P")
 
+_SIGNALS: tuple[str, str, Any] = ("signals", "s", Integer)
 # the arrays of a batch, and what their columns are called
 _PARTS: Sequence[tuple[str, str, Any]] = (
     ("keys", "k", Text),
@@ -89,7 +91,7 @@ _PARTS: Sequence[tuple[str, str, Any]] = (
     ("attempts", "a", Text),
     ("ttls", "t", BigInteger),
     ("holders", "h", Text),
-    ("signals", "s", Integer),
+    _SIGNALS,
 )
 _VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
 
@@ -98,6 +100,7 @@ class PostgresqlLeases(LeaseDialect):
     """Lease statements for PostgreSQL 14 and later."""
 
     name: ClassVar[str] = "postgresql"
+    parts: ClassVar[Sequence[tuple[str, str, Any]]] = _PARTS
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -113,7 +116,7 @@ class PostgresqlLeases(LeaseDialect):
         # a release that a crash loses only lasts until its ttl, so it need not wait for the log
         lazy = self._wanted(signalled=True, synchronous_commit="off")
         released = self._released(table.c, lazy.c, lambda start: start + lazy.c.t * _MICROSECOND)
-        self.release = Statement("release", self._change(lazy, self._own, released))
+        self.release = Statement("release", self._release(lazy, released))
         want = self._wanted(signalled=True)
         broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
         self.break_ = Statement("break", self._change(want, self._any, broken, key_share=False))
@@ -172,7 +175,7 @@ class PostgresqlLeases(LeaseDialect):
 
     def _wanted(self, *, signalled: bool = False, **settings: str) -> CTE:
         """The batch as rows, read after ``settings`` were made for this one statement only."""
-        parts = _PARTS if signalled else _PARTS[:-1]
+        parts = [part for part in self.parts if signalled or part is not _SIGNALS]
         arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
         values = (column(letter, kind) for _, letter, kind in parts)
         given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
@@ -188,10 +191,11 @@ class PostgresqlLeases(LeaseDialect):
         # an insert waits for another transaction's uncommitted row of its key: not for long
         table, want = self.table, self._wanted(lock_timeout="200ms")
         columns = table.c
+        kind, server_lock = self._granted(want)
         free = (
             select(columns.lock_key)
             .join(want, columns.lock_key == want.c.k)
-            .where(self.free)
+            .where(self._takeable(want))
             .order_by(columns.lock_key)
             .with_for_update(of=table, skip_locked=True)
             .cte("free")
@@ -202,9 +206,9 @@ class PostgresqlLeases(LeaseDialect):
             .values(
                 owner_token=want.c.o,
                 attempt=want.c.a,
-                kind=constant("'lease'"),
+                kind=kind,
                 holder=want.c.h,
-                server_lock=NOTHING,
+                server_lock=server_lock,
                 fencing_token=func.greatest(
                     columns.fencing_token + literal_column("1"), self._microseconds()
                 ),
@@ -219,9 +223,9 @@ class PostgresqlLeases(LeaseDialect):
             want.c.k,
             want.c.o,
             want.c.a,
-            constant("'lease'"),
+            kind,
             want.c.h,
-            NOTHING,
+            server_lock,
             self._microseconds(),
             self.clock(),
             self._expiry(want),
@@ -245,6 +249,17 @@ class PostgresqlLeases(LeaseDialect):
         )
         return self._answers(want, won, now, verdict)
 
+    def _granted(self, want: CTE) -> tuple[ColumnElement[str], ColumnElement[str]]:
+        """Return the kind and the server-side lock that a grant writes."""
+        return constant("'lease'"), NOTHING
+
+    def _takeable(self, want: CTE) -> ColumnElement[bool]:
+        """Return the condition under which a row may be taken over."""
+        return self.free
+
+    def _release(self, want: CTE, released: Mapping[str, Any]) -> ClauseElement:
+        return self._change(want, self._own, released)
+
     def _change(
         self,
         want: CTE,
@@ -252,6 +267,7 @@ class PostgresqlLeases(LeaseDialect):
         values: Mapping[str, Any],
         *,
         key_share: bool = True,
+        also: Callable[[CTE, CTE], ColumnElement[Any]] | None = None,
     ) -> ClauseElement:
         """Change the rows of the batch that ``which`` selects, and tell done, skipped or refused."""
         table, columns = self.table, self.table.c
@@ -277,6 +293,7 @@ class PostgresqlLeases(LeaseDialect):
             else_=constant("'refused'"),
         )
         told = [notified(done.c.lock_key.is_not(None), want.c.s)] if "s" in want.c else []
+        told += [also(want, done)] if also is not None else []
         return self._answers(want, done, now, verdict, *told)
 
     def _answers(

@@ -7,9 +7,10 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from sqlalchemy import Table
+from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from sqllocks.dialects import leases_for
@@ -23,9 +24,17 @@ from sqllocks.runtime.events import AsyncioEvent
 from sqllocks.runtime.kept import MAX_IDLE, inherit
 from sqllocks.runtime.statements import Compiler, Faults
 
-__all__ = ["AsyncioBackground", "AsyncioClock", "AsyncioSessions", "OneLoop"]
+__all__ = [
+    "AsyncioBackground",
+    "AsyncioClock",
+    "AsyncioSession",
+    "AsyncioSessions",
+    "OneLoop",
+    "Speech",
+]
 
 T = TypeVar("T")
+D = TypeVar("D", bound=LeaseDialect)
 
 logger = logging.getLogger("sqllocks")
 
@@ -141,25 +150,54 @@ class AsyncioBackground:
                 return
 
 
-class _Session:
+class Speech:
+    """What the sessions of one engine have in common."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.runner = async_runner(engine.dialect.driver)
+        self.faults = Faults(engine.url)
+        self.compiler = Compiler(engine.dialect)
+
+
+class AsyncioSession(Generic[D]):
     """One autocommit connection and what is needed to speak on it."""
 
-    def __init__(
-        self, connection: AsyncConnection, driver: Any, sql: LeaseDialect, shared: AsyncioSessions
-    ) -> None:
+    def __init__(self, connection: AsyncConnection, driver: Any, sql: D, shared: Speech) -> None:
         self._connection = connection
-        self._driver = driver
+        self.driver = driver
         self._shared = shared
         self.sql = sql
         self.used_at = 0.0
         self.broken = False
+
+    @classmethod
+    async def open(
+        cls, engine: AsyncEngine, speak: Callable[[Dialect], Any], shared: Speech, clock: AsyncioClock
+    ) -> Self:
+        """Connect, or raise ``Fault``."""
+        try:
+            connection = await engine.connect()
+        except Exception as error:
+            raise shared.faults.fault(error, sent=False) from error
+        try:
+            await _autocommit(connection, shared.faults)
+            driver = (await connection.get_raw_connection()).driver_connection
+            session = cls(connection, driver, speak(engine.dialect), shared)
+            for text in session.sql.session_setup():
+                await session.run(text, ())
+            if is_clustered(engine.dialect) is None:
+                note_cluster(engine.dialect, (await session.query(CLUSTER_QUESTION, {})).rows)
+        except BaseException:
+            await clock.shielded(_drop(connection))
+            raise
+        return session
 
     async def query(self, statement: Statement, parameters: Parameters) -> Result:
         return await self.run(*self._shared.compiler(statement, parameters))
 
     async def run(self, text: str, arguments: Any) -> Result:
         """Run one statement; a cancelled caller still waits a moment for its end."""
-        task = asyncio.ensure_future(self._shared.runner(self._driver, text, arguments))
+        task = asyncio.ensure_future(self._shared.runner(self.driver, text, arguments))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -198,13 +236,12 @@ class AsyncioSessions:
         self._clock = clock
         self._loop = OneLoop()
         self._pid = os.getpid()
-        self._idle: list[_Session] = []
+        self._idle: list[AsyncioSession[LeaseDialect]] = []
         self._slots = asyncio.Semaphore(connection_limit(engine.pool))
-        self.runner = async_runner(engine.dialect.driver)
-        self.faults = Faults(engine.url)
-        self.compiler = Compiler(engine.dialect)
+        self._speech = Speech(engine)
+        self._sql: LeaseDialect | None = None
 
-    async def use(self, work: Callable[[_Session], Coroutine[Any, Any, T]]) -> T:
+    async def use(self, work: Callable[[AsyncioSession[LeaseDialect]], Coroutine[Any, Any, T]]) -> T:
         """Do ``work`` on a connection; waits while all are in use by other tasks."""
         self._loop.check()
         self._forget_after_fork()
@@ -238,39 +275,21 @@ class AsyncioSessions:
             await self._idle.pop().discard()
         await self._engine.dispose()
 
-    async def _take(self) -> _Session:
+    async def _take(self) -> AsyncioSession[LeaseDialect]:
         while self._idle:
             session = self._idle.pop()  # the last one used, so that spare ones grow old
             if clock.now() - session.used_at <= MAX_IDLE:
                 return session
             await session.discard()
-        return await self._open()
+        return await AsyncioSession[LeaseDialect].open(self._engine, self._speak, self._speech, self._clock)
 
-    async def _open(self) -> _Session:
-        try:
-            connection = await self._engine.connect()
-        except Exception as error:
-            raise self.faults.fault(error, sent=False) from error
-        try:
-            await self._autocommit(connection)
-            driver = (await connection.get_raw_connection()).driver_connection
-            session = _Session(connection, driver, leases_for(self._engine.dialect, self._table), self)
-            for text in session.sql.session_setup():
-                await session.run(text, ())
-            if is_clustered(self._engine.dialect) is None:
-                note_cluster(self._engine.dialect, (await session.query(CLUSTER_QUESTION, {})).rows)
-        except BaseException:
-            await self._clock.shielded(_drop(connection))
-            raise
-        return session
+    def _speak(self, dialect: Dialect) -> LeaseDialect:
+        # once: the compiler knows the statements by their identity
+        if self._sql is None:
+            self._sql = leases_for(dialect, self._table)
+        return self._sql
 
-    async def _autocommit(self, connection: AsyncConnection) -> None:
-        try:
-            await connection.execution_options(isolation_level="AUTOCOMMIT")
-        except Exception as error:
-            raise self.faults.fault(error, sent=False) from error
-
-    async def _put_back(self, session: _Session, *, broken: bool) -> None:
+    async def _put_back(self, session: AsyncioSession[LeaseDialect], *, broken: bool) -> None:
         if broken:
             await self._clock.shielded(session.discard())
         else:
@@ -283,6 +302,13 @@ class AsyncioSessions:
             self._pid, self._idle = os.getpid(), []
             self._slots = asyncio.Semaphore(connection_limit(self._engine.pool))
             self._engine.sync_engine.dispose(close=False)
+
+
+async def _autocommit(connection: AsyncConnection, faults: Faults) -> None:
+    try:
+        await connection.execution_options(isolation_level="AUTOCOMMIT")
+    except Exception as error:
+        raise faults.fault(error, sent=False) from error
 
 
 async def _drop(connection: AsyncConnection) -> None:

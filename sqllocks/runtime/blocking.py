@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Engine, Table
+from sqlalchemy.engine import Dialect
 
 from sqllocks.dialects import leases_for
 from sqllocks.dialects.base import REFUSALS, Fault, LeaseDialect, Parameters, Result, Statement
@@ -23,9 +24,10 @@ from sqllocks.runtime.events import BlockingEvent
 from sqllocks.runtime.kept import MAX_IDLE, inherit
 from sqllocks.runtime.statements import Compiler, Faults
 
-__all__ = ["BlockingBackground", "BlockingClock", "BlockingSessions", "drive"]
+__all__ = ["BlockingBackground", "BlockingClock", "BlockingSession", "BlockingSessions", "drive"]
 
 T = TypeVar("T")
+D = TypeVar("D", bound=LeaseDialect)
 
 logger = logging.getLogger("sqllocks")
 
@@ -110,10 +112,12 @@ class BlockingBackground:
                     return
 
 
-class _Session:
-    """One autocommit connection and what is needed to speak on it."""
+class BlockingSession(Generic[D]):
+    """One autocommit connection and what is needed to speak on it; connects at once, or raises ``Fault``."""
 
-    def __init__(self, engine: Engine, table: Table, faults: Faults, compiler: Compiler) -> None:
+    def __init__(
+        self, engine: Engine, speak: Callable[[Dialect], D], faults: Faults, compiler: Compiler
+    ) -> None:
         self._faults = faults
         self._compiler = compiler
         self.used_at = 0.0
@@ -123,8 +127,8 @@ class _Session:
             raise faults.fault(error, sent=False) from error
         try:
             self._autocommit()
-            self._driver: Any = self._connection.connection.dbapi_connection
-            self.sql: LeaseDialect = leases_for(engine.dialect, table)
+            self.driver: Any = self._connection.connection.dbapi_connection
+            self.sql: D = speak(engine.dialect)
             for text in self.sql.session_setup():
                 self._run(text, ())
             if is_clustered(engine.dialect) is None:
@@ -144,7 +148,7 @@ class _Session:
 
     def _run(self, text: str, arguments: Any) -> Result:
         try:
-            return run_blocking(self._driver, text, arguments)
+            return run_blocking(self.driver, text, arguments)
         except Exception as error:
             raise self._faults.fault(error, sent=True) from error
 
@@ -162,7 +166,7 @@ class _Lane:
     def __init__(self) -> None:
         # a plain lock: KeyboardInterrupt cannot strike inside its `with`, as it can in a Semaphore's
         self.lock = threading.Lock()
-        self.session: _Session | None = None
+        self.session: BlockingSession[LeaseDialect] | None = None
 
 
 class BlockingSessions:
@@ -173,10 +177,11 @@ class BlockingSessions:
         self._table = table
         self._faults = Faults(engine.url)
         self._compiler = Compiler(engine.dialect)
+        self._sql: LeaseDialect | None = None
         self._turns = itertools.count()
         self._reset()
 
-    async def use(self, work: Callable[[_Session], Coroutine[Any, Any, T]]) -> T:
+    async def use(self, work: Callable[[BlockingSession[LeaseDialect]], Coroutine[Any, Any, T]]) -> T:
         """Do ``work`` on a connection; blocks while all are in use by other threads."""
         self._forget_after_fork()
         lane = self._choose()
@@ -212,18 +217,24 @@ class BlockingSessions:
                 lane.lock.release()
         self._engine.dispose()
 
+    def _speak(self, dialect: Dialect) -> LeaseDialect:
+        # once: the compiler knows the statements by their identity
+        if self._sql is None:
+            self._sql = leases_for(dialect, self._table)
+        return self._sql
+
     def _choose(self) -> _Lane:
         free = next((lane for lane in self._lanes if not lane.lock.locked()), None)
         return free or self._lanes[next(self._turns) % len(self._lanes)]
 
-    def _take(self, lane: _Lane) -> _Session:
+    def _take(self, lane: _Lane) -> BlockingSession[LeaseDialect]:
         session, lane.session = lane.session, None
         if session is not None and clock.now() - session.used_at > MAX_IDLE:
             session.discard()
             session = None
-        return session or _Session(self._engine, self._table, self._faults, self._compiler)
+        return session or BlockingSession(self._engine, self._speak, self._faults, self._compiler)
 
-    def _keep(self, lane: _Lane, session: _Session) -> None:
+    def _keep(self, lane: _Lane, session: BlockingSession[LeaseDialect]) -> None:
         session.used_at = clock.now()
         lane.session = session
 

@@ -1,0 +1,287 @@
+"""Session locks as users import them: thin pairs over one core."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Dialect
+
+from sqllocks.backends.base import Capabilities
+from sqllocks.backends.memory import MemoryLeases
+from sqllocks.backends.session_locks import SessionLocks
+from sqllocks.core.leases import Leases
+from sqllocks.core.locking import Seat
+from sqllocks.dialects import enforced_lease
+from sqllocks.fencing import Guards, MemoryGuards
+from sqllocks.model import LockInfo, Seconds
+from sqllocks.naming import LockNames, checked_naming
+from sqllocks.policy import (
+    checked_lease,
+    checked_most,
+    checked_pooler,
+    checked_prefix,
+    checked_sessions,
+    checked_wait,
+)
+from sqllocks.protocols import AsyncLocker, Locker
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
+from sqllocks.runtime.binding import async_engine_for, engine_for
+from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
+from sqllocks.runtime.dedicated import SessionPlan
+from sqllocks.runtime.dedicated_asyncio import AsyncioDedicated
+from sqllocks.runtime.dedicated_blocking import BlockingDedicated
+from sqllocks.runtime.everyone import EVERYONE
+from sqllocks.runtime.pins import FormPins, asyncio_finish
+from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, private_lines
+from sqllocks.schema import TABLE_NAME, core_locks
+from sqllocks.session_lock import AsyncSessionLock, SessionLock
+
+__all__ = ["AsyncMemoryLocker", "AsyncSqlLocker", "MemoryLocker", "SqlLocker"]
+
+
+class _BlockingLocker(Locker):
+    _seat: Seat
+    _guards: Guards | MemoryGuards
+
+    def lock(self, key: str, *, wait: Seconds | None = None) -> SessionLock:
+        longest = checked_wait(wait)
+        return SessionLock(self._seat.holding, drive(self._seat.take(key, longest)), self._guards)
+
+    def try_lock(self, key: str) -> SessionLock | None:
+        kept = drive(self._seat.take_now(key))
+        return SessionLock(self._seat.holding, kept, self._guards) if kept is not None else None
+
+    def inspect(self, key: str) -> LockInfo | None:
+        return drive(self._seat.leases.inspect(key))
+
+    def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
+        return drive(self._seat.leases.list_locks(prefix=prefix))
+
+    def create_table(self) -> None:
+        drive(self._seat.leases.create_table())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _AsyncioLocker(AsyncLocker):
+    _seat: Seat
+    _guards: Guards | MemoryGuards
+
+    async def lock(self, key: str, *, wait: Seconds | None = None) -> AsyncSessionLock:
+        longest = checked_wait(wait)
+        return AsyncSessionLock(self._seat.holding, await self._seat.take(key, longest), self._guards)
+
+    async def try_lock(self, key: str) -> AsyncSessionLock | None:
+        kept = await self._seat.take_now(key)
+        return AsyncSessionLock(self._seat.holding, kept, self._guards) if kept is not None else None
+
+    async def inspect(self, key: str) -> LockInfo | None:
+        return await self._seat.leases.inspect(key)
+
+    async def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
+        return await self._seat.leases.list_locks(prefix=prefix)
+
+    async def create_table(self) -> None:
+        await self._seat.leases.create_table()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class SqlLocker(_BlockingLocker):
+    """Session locks: PostgreSQL's advisory locks, MySQL's and MariaDB's named locks, each with its row.
+
+    ``bind`` is a ``sessionmaker``, an ``Engine`` or a URL; its pool is never used. All locks of a locker
+    and process share one connection of its own (``sessions`` of them where that many are asked for), which
+    the server ends after ``lease`` seconds of silence, and which says something every ``heartbeat``
+    seconds (``lease`` is at least three times that). So a holder that froze or vanished loses its locks
+    within ``lease``, one that died loses them at once.
+
+    ``naming`` and ``prefix`` make the names at the server (``"fnv1a64"``: those of the Go package
+    ``dlock``). ``direct_url`` leads past a pooler, ``pooler="session"`` says that a pooler is in session
+    mode. With ``fencing=False`` no table is needed, and there is neither a token nor exclusion with leases
+    of the same key. ``max_session_locks`` bounds the locks of a session (PostgreSQL: a quarter of the
+    server's room for locks where it is left out, because a full lock table refuses connections).
+
+    Nothing is asked of the database here; the first lock raises ``BackendUnsupported`` where the server's
+    session locks exclude nobody. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        bind: Any,
+        *,
+        namespace: str = "",
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        naming: str = "sha256",
+        prefix: str = "",
+        direct_url: Any = None,
+        pooler: str | None = None,
+        fencing: bool = True,
+        max_session_locks: int | None = None,
+        sessions: int = 1,
+        holder: str | None = None,
+        table: str = TABLE_NAME,
+        schema: str | None = None,
+    ) -> None:
+        plan = _plan(lease, heartbeat, pooler)
+        bind = bind if direct_url is None else direct_url
+        engine = engine_for(bind, caller=type(self).__name__)
+        locks = core_locks(MetaData(), name=table, schema=schema)
+        ttl = enforced_lease(engine.dialect.name, plan.lease)
+        self._sessions = [BlockingDedicated(engine, locks, plan) for _ in range(checked_sessions(sessions))]
+        self._room = BlockingRoom(bind, engine, locks)
+        carrier = SessionLocks(
+            self._sessions,
+            Capabilities(table=f"{schema}.{table}" if schema else table),
+            LockNames(checked_naming(naming), checked_prefix(prefix)),
+            fencing=fencing,
+            most=checked_most(max_session_locks),
+        )
+        leases = Leases(
+            BlockingClock(),
+            carrier,
+            namespace=namespace,
+            holder=holder,
+            lines=self._room.lines if fencing else private_lines(),
+            wakeups=self._room.wakeups if fencing else None,
+        )
+        holding = leases.holding(BlockingBackground())
+        self._seat = Seat(leases, holding, round(ttl * 1_000_000), plan.heartbeat, carrier)
+        for session in self._sessions:
+            session.stirred = holding.keeper.hurry
+        pins = FormPins(leases.pinning, drive)
+        self._guards = _guards(engine.dialect, table, schema, namespace, pins)
+
+    def close(self, timeout: Seconds | None = 10) -> None:
+        drive(self._seat.holding.close(checked_wait(timeout)))
+        for session in self._sessions:
+            session.close()
+        self._room.close()
+
+
+class AsyncSqlLocker(_AsyncioLocker):
+    """Session locks: PostgreSQL's advisory locks, MySQL's and MariaDB's named locks, each with its row.
+
+    ``bind`` is an ``async_sessionmaker``, an ``AsyncEngine`` or a URL; its pool is never used. What is
+    said of ``SqlLocker`` and its arguments holds here too. Belongs to the event loop of its first use; its
+    heartbeat runs in that loop on purpose, because a loop that cannot send it cannot step down either.
+    """
+
+    def __init__(
+        self,
+        bind: Any,
+        *,
+        namespace: str = "",
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        naming: str = "sha256",
+        prefix: str = "",
+        direct_url: Any = None,
+        pooler: str | None = None,
+        fencing: bool = True,
+        max_session_locks: int | None = None,
+        sessions: int = 1,
+        holder: str | None = None,
+        table: str = TABLE_NAME,
+        schema: str | None = None,
+    ) -> None:
+        plan = _plan(lease, heartbeat, pooler)
+        bind = bind if direct_url is None else direct_url
+        engine = async_engine_for(bind, caller=type(self).__name__)
+        clock = AsyncioClock()
+        locks = core_locks(MetaData(), name=table, schema=schema)
+        ttl = enforced_lease(engine.dialect.name, plan.lease)
+        self._sessions = [
+            AsyncioDedicated(engine, locks, plan, clock) for _ in range(checked_sessions(sessions))
+        ]
+        self._room = AsyncioRoom(bind, engine, locks)
+        carrier = SessionLocks(
+            self._sessions,
+            Capabilities(table=f"{schema}.{table}" if schema else table),
+            LockNames(checked_naming(naming), checked_prefix(prefix)),
+            fencing=fencing,
+            most=checked_most(max_session_locks),
+        )
+        self._background = AsyncioBackground()
+        leases = Leases(
+            clock,
+            carrier,
+            namespace=namespace,
+            holder=holder,
+            lines=self._room.lines if fencing else private_lines(),
+            wakeups=self._room.wakeups if fencing else None,
+        )
+        holding = leases.holding(self._background)
+        self._seat = Seat(leases, holding, round(ttl * 1_000_000), plan.heartbeat, carrier)
+        for session in self._sessions:
+            session.stirred = holding.keeper.hurry
+        pins = FormPins(leases.pinning, asyncio_finish(clock))
+        self._guards = _guards(engine.dialect, table, schema, namespace, pins)
+
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        longest = checked_wait(timeout)
+        await self._seat.holding.close(longest)
+        await self._background.stop()
+        for session in self._sessions:
+            await session.close(longest)
+        await self._room.close()
+
+
+class MemoryLocker(_BlockingLocker):
+    """Session locks in the memory of this object: for tests and for programs that are one process."""
+
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+        plan = _plan(lease, heartbeat, None)
+        backend = MemoryLeases(kind="session")
+        leases = Leases(BlockingClock(), backend, lines=private_lines())
+        holding = leases.holding(BlockingBackground())
+        self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
+        self._guards = MemoryGuards(backend)
+
+    def close(self, timeout: Seconds | None = 10) -> None:
+        drive(self._seat.holding.close(checked_wait(timeout)))
+
+
+class AsyncMemoryLocker(_AsyncioLocker):
+    """Session locks in the memory of this object: for tests and for programs that are one process."""
+
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+        plan = _plan(lease, heartbeat, None)
+        backend = MemoryLeases(kind="session")
+        self._clock = AsyncioClock()
+        self._background = AsyncioBackground()
+        leases = Leases(self._clock, backend, lines=private_lines())
+        holding = leases.holding(self._background)
+        self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
+        self._guards = MemoryGuards(backend)
+
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        longest = checked_wait(timeout)
+        await self._clock.settle(longest)
+        await self._seat.holding.close(longest)
+        await self._background.stop()
+
+
+def _plan(lease: Seconds, heartbeat: Seconds, pooler: str | None) -> SessionPlan:
+    long, short = checked_lease(lease, heartbeat)
+    return SessionPlan(long, short, checked_pooler(pooler))
+
+
+def _guards(dialect: Dialect, table: str, schema: str | None, namespace: str, pins: FormPins) -> Guards:
+    EVERYONE.join(pins)
+    return Guards(table=table, schema=schema, namespace=namespace, pins=pins, dialect=dialect)
