@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from contextlib import ExitStack, suppress
@@ -14,14 +13,11 @@ from tests.chaos.history import Recorder, now
 from tests.chaos.plan import Plan
 from tests.conformance.kinds import KINDS, Kind
 from tests.faults import Relay
+from tests.faults.processes import FORKING
 
 END_LIMIT = 30.0
 """Seconds within which a worker must have ended after its time."""
 SHOW_LIMIT = 1.0
-
-# forked from a process that has loaded everything and does nothing else: 10 ms each instead of 600
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([worker.__name__, "psycopg", "asyncpg", "pymysql", "aiomysql", "aiosqlite"])
 
 
 class Member:
@@ -44,7 +40,7 @@ class Member:
         self._lives += 1
         self.name = f"w{self._number}-{self._lives}"
         post = worker.Post(self._plan, self.name, self._address, self._kind.asyncio, self._until)
-        self._process = _CONTEXT.Process(target=worker.main, args=(post,), daemon=True)
+        self._process = FORKING.Process(target=worker.main, args=(post,), daemon=True)
         self._process.start()
 
     def signal(self, number: int) -> None:
@@ -76,7 +72,11 @@ class Member:
             self._process.join(END_LIMIT)
         else:
             self._judge(recorder)
-        self._process.close()
+
+    def abandon(self) -> None:
+        """End the process, whatever it does."""
+        self.signal(signal.SIGKILL)
+        self._process.join(END_LIMIT)
 
     def _judge(self, recorder: Recorder) -> None:
         if self._process.exitcode != 0:

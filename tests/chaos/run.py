@@ -52,9 +52,11 @@ def run(plan: Plan) -> Outcome:
         crew = assemble(plan, place.url, until, stack)
         try:
             Injector(plan, place, crew, recorder).run(until)
-        finally:
             for member in crew:
                 member.finish(recorder)
+        finally:
+            for member in crew:
+                member.abandon()
         held = place.held_after(plan.ttl[1] + SLACK)
         history = History(load(plan.directory), place.writes(), held, plan.keys, plan.progress)
         return Outcome(plan, history, check(history))

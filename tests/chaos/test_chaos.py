@@ -12,6 +12,7 @@ from tests.chaos.run import run
 SECONDS = 6.0
 SABOTAGED_SECONDS = 4.0
 SEED = 7
+KEYS = ("a", "b", "c")
 SABOTAGES = {
     "ignore-expiry": ("delay", "no_trust_after_a_later_grant"),
     "no-guard": ("delay", "no_lost_update"),
@@ -22,7 +23,7 @@ SABOTAGES = {
 
 @pytest.mark.parametrize("server", ["postgresql", "mysql", "mariadb", "sqlite"])
 def test_no_rule_is_broken_whatever_is_killed_stopped_or_cut_off(server: str, tmp_path: Path) -> None:
-    plan = Plan(server, tmp_path, seconds=SECONDS, seed=SEED, workers=4, keys=("a", "b", "c"), progress=1)
+    plan = Plan(server, tmp_path, seconds=SECONDS, seed=SEED, workers=4, keys=KEYS, pace=0.2, progress=1)
     outcome = run(plan)
     assert not outcome.violations, str(outcome)
     assert list(outcome.history.of("fault")), "nothing was broken"

@@ -6,7 +6,6 @@ and what it returns or raises go by pickle. Clients that a job opened stay open 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import time
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tests.conformance import shifting
+from tests.faults.processes import FORKING
 from tests.scenarios import jobs
 
 P = ParamSpec("P")
@@ -24,22 +24,6 @@ PATIENCE = 60.0
 """Seconds after which an answer that did not come fails the test."""
 HEAD_START = 0.015
 """Seconds from the command to the common moment of a race."""
-
-# forked from a process that has loaded everything and does nothing else: 10 ms each instead of 600
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        __name__,
-        "psycopg",
-        "asyncpg",
-        "pymysql",
-        "aiomysql",
-        "aiosqlite",
-        "sqlalchemy.dialects.postgresql",
-        "sqlalchemy.dialects.mysql",
-        "sqlalchemy.dialects.sqlite",
-    ]
-)
 
 
 class Pending(Generic[T]):
@@ -78,9 +62,9 @@ class Worker:
     """One other process; ``zone`` is where it believes to be, ``ahead`` how wrong its clock is."""
 
     def __init__(self, *, zone: str | None = None, ahead: float = 0.0) -> None:
-        self.pipe, theirs = _CONTEXT.Pipe()
+        self.pipe, theirs = FORKING.Pipe()
         self.busy = False
-        self._process = _CONTEXT.Process(target=_serve, args=(theirs, zone, ahead), daemon=True)
+        self._process = FORKING.Process(target=_serve, args=(theirs, zone, ahead), daemon=True)
         self._process.start()
         theirs.close()
 

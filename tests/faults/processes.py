@@ -1,0 +1,23 @@
+"""Processes that start in 10 ms instead of 600: forked from one that has loaded everything and does nothing.
+
+There is one such process for a whole test run, so what it loads is said in one place.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+
+PRELOADED = (
+    "tests.chaos.worker",
+    "tests.scenarios.workers",
+    "psycopg",
+    "asyncpg",
+    "pymysql",
+    "aiomysql",
+    "aiosqlite",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.mysql",
+    "sqlalchemy.dialects.sqlite",
+)
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(list(PRELOADED))
