@@ -179,16 +179,15 @@ class Keeper:
         kept.failures = 0
         if kept.crossed:
             # the other change may be the one that is stored: trust the shorter, and settle it soon
-            kept.deadline, before = min(kept.deadline, deadline), kept.expires_at
-            kept.shown(want, expires_at, now=self._clock.now(), sent=sent)
-            kept.expires_at = min(kept.expires_at, before)
+            kept.deadline = min(kept.deadline, deadline)
+            kept.expires_at = min(kept.expires_at, expires_at or kept.earliest(want, sent))
             kept.crossed = kept.in_flight > 0
             # nothing can be settled before the other has its answer
             soon = sent + kept.period if kept.crossed else self._clock.now()
             kept.due = soon if kept.renewed else NEVER
             return
         kept.deadline = deadline
-        kept.shown(want, expires_at, now=self._clock.now(), sent=sent)
+        kept.shows(want, expires_at, now=self._clock.now(), sent=sent)
         kept.due = sent + kept.period if kept.renewed else NEVER
 
     # -- the activity

@@ -27,6 +27,8 @@ class Kept:
     """Up to this moment the lease is trusted: before sending + ttl − margin."""
     due: float
     """When it is to be renewed next; never for a lease that is not renewed."""
+    seen: tuple[datetime, float]
+    """A moment of the database's clock, and one of the local clock that is not before it."""
     renewed: bool = True
     every: float | None = None
     """Seconds between two renewals, where it is not a third of the ttl."""
@@ -36,8 +38,6 @@ class Kept:
     at_least: int = 0
     """Microseconds that the key stays taken after the grant, released or not."""
     pid: int = field(default_factory=os.getpid)
-    seen: tuple[datetime, float] | None = None
-    """A moment of the database's clock, and one of the local clock that is not before it."""
     lost: str = ""
     """Why it was lost; empty while it is held."""
     in_flight: int = 0
@@ -59,20 +59,30 @@ class Kept:
         """Return what is known right after a grant whose claim was sent at ``sent``."""
         due = sent + want.ttl / 3_000_000 if renew else NEVER
         deadline = sent + want.ttl / 1_000_000 - margin(want.ttl)
-        kept = cls(
-            want, handle.fencing_token, handle.expires_at, deadline, due, renewed=renew, at_least=at_least
+        seen = handle.expires_at - timedelta(microseconds=want.ttl), now
+        return cls(
+            want,
+            handle.fencing_token,
+            handle.expires_at,
+            deadline,
+            due,
+            seen,
+            renewed=renew,
+            at_least=at_least,
         )
-        kept.shown(want, handle.expires_at, now=now, sent=sent)
-        return kept
 
-    def shown(self, want: Want, expires_at: datetime | None, *, now: float, sent: float) -> None:
+    def shows(self, want: Want, expires_at: datetime | None, *, now: float, sent: float) -> None:
         """Note the expiry that a change set; where it was not told, one that is not after it."""
-        ttl = timedelta(microseconds=want.ttl)
-        if expires_at is not None:
-            self.expires_at, self.seen = expires_at, (expires_at - ttl, now)
-        elif self.seen is not None:
-            then, local = self.seen
-            self.expires_at = then + timedelta(seconds=sent - local) + ttl
+        if expires_at is None:
+            self.expires_at = self.earliest(want, sent)
+        else:
+            self.expires_at = expires_at
+            self.seen = expires_at - timedelta(microseconds=want.ttl), now
+
+    def earliest(self, want: Want, sent: float) -> datetime:
+        """Return the earliest expiry that a change sent at ``sent`` can have set."""
+        moment, local = self.seen
+        return moment + timedelta(seconds=sent - local + want.ttl / 1_000_000)
 
     @property
     def period(self) -> float:

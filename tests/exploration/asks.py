@@ -6,19 +6,26 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sqllocks.dialects.base import FaultKind, Result, Want
+from sqllocks.dialects.guards import View
 
 __all__ = [
     "Answered",
     "Ask",
     "Done",
     "Failed",
+    "Guard",
     "Interrupted",
     "Join",
+    "Leave",
     "Open",
     "Query",
+    "Ready",
     "Reply",
     "Sleep",
     "TimedOut",
+    "Viewed",
+    "Wait",
+    "Woken",
 ]
 
 
@@ -29,10 +36,12 @@ class Query:
     statement: str
     wants: tuple[Want, ...] = ()
     keys: tuple[str, ...] = ()
+    idle: int = 0
+    """Microseconds for which a row must have been free to be removed."""
 
     @property
     def writes(self) -> bool:
-        return self.statement not in ("read", "lockers", "commits")
+        return self.statement not in ("read", "lockers", "commits", "stale")
 
     def __str__(self) -> str:
         wanted = (f"{want.key} as {want.owner}/{want.attempt or '*'}" for want in self.wants)
@@ -67,7 +76,46 @@ class Join:
         return f"wait for strand {self.strand}"
 
 
-Ask: TypeAlias = Query | Open | Sleep | Join
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A sleep that an event ends early."""
+
+    seconds: float
+    event: int
+
+    def __str__(self) -> str:
+        return f"wait for event {self.event} up to {self.seconds:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A task that may begin at any time."""
+
+    def __str__(self) -> str:
+        return "begin"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A transaction of the application proves a lease, and pins its row."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"guard {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """That transaction ends."""
+
+    key: str
+
+    def __str__(self) -> str:
+        return f"end the transaction that guards {self.key}"
+
+
+Ask: TypeAlias = Query | Open | Sleep | Join | Wait | Ready | Guard | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +148,16 @@ class TimedOut:
     """The other strand goes on behind."""
 
 
-Reply: TypeAlias = Answered | Failed | Interrupted | Done | TimedOut
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """The event was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What a guard saw."""
+
+    view: View
+
+
+Reply: TypeAlias = Answered | Failed | Interrupted | Done | TimedOut | Woken | Viewed

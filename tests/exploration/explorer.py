@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from tests.exploration.moves import Move, Moves
 from tests.exploration.programs import Scenario
 from tests.exploration.stage import Stage
 from tests.exploration.violation import Violation
-from tests.exploration.world import State
 
-__all__ = ["Counterexample", "Counts", "explore"]
+__all__ = ["Counterexample", "Counts", "World", "explore", "search"]
+
+S = TypeVar("S", bound=Hashable)
+
+
+class World(Protocol[S]):
+    """What can be searched."""
+
+    def first(self) -> S: ...
+
+    def choices(self, state: S) -> Iterable[tuple[Move, Callable[[], S]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +65,32 @@ def explore(scenario: Scenario, *, longest: int = 80) -> Counts:
     """Go everywhere within the scenario's budget; raises the shortest ``Counterexample`` there is."""
     stage = Stage(scenario)
     moves = Moves(scenario, stage)
-    with stage.ready(), _deep(20 * longest):
-        search = _Search(moves, longest)
+    with stage.ready():
+        return search(moves, longest)
+
+
+def search(world: World[S], longest: int) -> Counts:
+    """Go to every state of a world; raises the shortest ``Counterexample`` there is."""
+    with _deep(20 * longest):
+        going = _Search(world, longest)
         try:
-            schedules = search.below(moves.first(), 0)
+            schedules = going.below(world.first(), 0)
         except Violation as violation:
-            raise _shortest(moves) from violation
-        return Counts(schedules, len(search.known), search.made, search.cut)
+            raise _shortest(world) from violation
+        return Counts(schedules, len(going.known), going.made, going.cut)
 
 
-def _shortest(moves: Moves) -> Counterexample:
+def _shortest(moves: World[S]) -> Counterexample:
     """Search again, breadth first: people read what this returns."""
-    came: dict[State, tuple[State, Move] | None] = {moves.first(): None}
+    came: dict[S, tuple[S, Move] | None] = {moves.first(): None}
     queue = deque(came)
     while queue:
         state = queue.popleft()
-        for move, leads in moves.choices(state):
+        try:
+            choices = list(moves.choices(state))
+        except Violation as violation:
+            return Counterexample(violation, _trace(came, state))
+        for move, leads in choices:
             try:
                 after = leads()
             except Violation as violation:
@@ -81,7 +101,7 @@ def _shortest(moves: Moves) -> Counterexample:
     raise RuntimeError("the violation is not found again: the core is not deterministic")
 
 
-def _trace(came: Mapping[State, tuple[State, Move] | None], state: State) -> tuple[Move, ...]:
+def _trace(came: Mapping[S, tuple[S, Move] | None], state: S) -> tuple[Move, ...]:
     trace: list[Move] = []
     while (step := came[state]) is not None:
         state = step[0]
@@ -89,17 +109,17 @@ def _trace(came: Mapping[State, tuple[State, Move] | None], state: State) -> tup
     return tuple(reversed(trace))
 
 
-class _Search:
+class _Search(Generic[S]):
     """Depth first; a state that is known is not entered again, only its schedules are counted."""
 
-    def __init__(self, moves: Moves, longest: int) -> None:
-        self.known: dict[State, int] = {}
+    def __init__(self, moves: World[S], longest: int) -> None:
+        self.known: dict[S, int] = {}
         self.made = 0
         self.cut = 0
         self._moves = moves
         self._longest = longest
 
-    def below(self, state: State, depth: int) -> int:
+    def below(self, state: S, depth: int) -> int:
         """Return the number of schedules that go on from a state; raises ``Violation``."""
         if state in self.known:
             return self.known[state]

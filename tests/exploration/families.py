@@ -34,6 +34,12 @@ class Family:
     """How an open transaction can stand in the way."""
     capabilities = Capabilities()
     _inserts_in_claim = True
+    _skips_stale = True
+    _remove_waits = False
+    stops_own = True
+    """Whether a guard's lock stops the renewals and releases of the lease's own holder too."""
+    guards = LOCKED
+    """How a guard pins a row."""
 
     def __init__(self, name: str, sql: LeaseDialect, rules: Rules) -> None:
         self.name = name
@@ -46,6 +52,8 @@ class Family:
             return (), ()
         if "key" in parameters:
             return (), (parameters["key"],)
+        if "batch" not in parameters:
+            return (), ()
         elements = json.loads(parameters["batch"])
         wants = tuple(self._want(element) for element in elements if len(element) > 1)
         return wants, () if wants else tuple(self._key(element) for element in elements)
@@ -58,9 +66,27 @@ class Family:
             return rows, Result(((0,),), 1)  # nobody gets through meanwhile
         if query.statement == "lockers":
             return rows, Result((), 0)  # a privilege is missing, or it is over already
+        if query.statement == "stale":
+            stale = [key for key in sorted(rows) if self._removes(rows[key], query.idle, now)]
+            stale = [key for key in stale if not self._skips_stale or key not in pins]
+            return rows, Result(tuple((key,) for key in stale), len(stale))
+        if query.statement == "remove":
+            return self._remove(query, rows, pins, now)
         changed = dict(rows)
         done = [want for want in query.wants if self._apply(query.statement, want, changed, pins, now)]
         return changed, self._answer(query, done, changed, now)
+
+    def _remove(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
+        old = [key for key in query.keys if key in rows and self._removes(rows[key], query.idle, now)]
+        if self._remove_waits and any(key in pins for key in old):
+            raise Blocked
+        old = [key for key in old if key not in pins]
+        left = {key: row for key, row in rows.items() if key not in old}
+        named = tuple((key,) for key in old) if self.sql.remove.rows else ()
+        return left, Result(named, len(old))
+
+    def _removes(self, row: Row, idle: int, now: int) -> bool:
+        return self.rules.old(row, idle, now)
 
     def _apply(self, statement: str, want: Want, rows: dict[str, Row], pins: Pins, now: int) -> bool:
         row, pin = rows.get(want.key), pins.get(want.key)
@@ -73,10 +99,15 @@ class Family:
             return True
         if row is None or pin == LOCKED or (statement == "break" and pin is not None):
             return False
-        if not (_breaks(row, want, now) if statement == "break" else self.rules.owns(row, want, now)):
+        if not self._applies(statement, want, row, now):
             return False
         rows[want.key] = self._change(statement)(row, want, now)
         return True
+
+    def _applies(self, statement: str, want: Want, row: Row, now: int) -> bool:
+        if statement == "break":
+            return _breaks(row, want, now)
+        return (self.rules.revives if statement == "revive" else self.rules.owns)(row, want, now)
 
     def _insert(self, statement: str, want: Want, rows: dict[str, Row], pin: str | None, now: int) -> bool:
         if statement == "claim" and not self._inserts_in_claim:
@@ -88,7 +119,8 @@ class Family:
 
     def _change(self, statement: str) -> Callable[[Row, Want, int], Row]:
         rules = self.rules
-        return {"renew": rules.renewed, "release": rules.released, "break": rules.broken}[statement]
+        changes = {"release": rules.released, "break": rules.broken}
+        return changes.get(statement, rules.renewed)
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
         """Name the rows that were changed."""
@@ -119,6 +151,8 @@ class Sqlite(Family):
     """One writer: an open transaction that writes keeps every statement out, whatever its key."""
 
     pins = (WRITER,)
+    guards = WRITER
+    _skips_stale = False
     capabilities = Capabilities(single_writer=True)
 
     def execute(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
@@ -131,12 +165,14 @@ class Postgresql(Family):
     """Each statement answers for every key; a guard lets its holder's own statements pass."""
 
     pins = (LOCKED, GUARDED)
+    guards = GUARDED
+    stops_own = False
 
     def decoded(self, parameters: Parameters) -> tuple[tuple[Want, ...], tuple[str, ...]]:
         if "key" in parameters:
             return (), (parameters["key"],)
         if "owners" not in parameters:
-            return (), tuple(parameters["keys"])
+            return (), tuple(parameters.get("keys", ()))
         columns = (parameters[name] for name in ("keys", "owners", "attempts", "ttls", "holders"))
         return tuple(map(Want, *columns)), ()
 
@@ -155,7 +191,7 @@ class Postgresql(Family):
             verdict = Verdict.REFUSED if held(row, now) else Verdict.SKIPPED
             verdict = Verdict.DONE if row.attempt == want.attempt else verdict
         else:
-            applies = _breaks(row, want, now) if statement == "break" else self.rules.owns(row, want, now)
+            applies = self._applies(statement, want, row, now)
             verdict = Verdict.SKIPPED if applies else Verdict.REFUSED
         return want.key, verdict.value, row.token, self._instant(row.expires)
 
@@ -167,6 +203,7 @@ class Mariadb(Family):
     """Existing rows are claimed, missing ones inserted by a statement that answers nothing."""
 
     _inserts_in_claim = False
+    _remove_waits = True
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
         if query.statement == "insert":

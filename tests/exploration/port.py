@@ -163,7 +163,8 @@ class _Session:
         return self._port.family.sql
 
     async def query(self, statement: Statement, parameters: Parameters) -> Result:
-        query = Query(statement.name, *self._port.family.decoded(parameters))
+        idle = parameters.get("idle", 0)
+        query = Query(statement.name, *self._port.family.decoded(parameters), idle)
         self._port.queries.append(query)
         reply = await self._port.ask(query)
         assert isinstance(reply, Answered), reply

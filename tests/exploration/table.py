@@ -50,6 +50,14 @@ class Rules:
         """Tell whether a renewal or release means this row."""
         return row.owner == want.owner and want.attempt in ("", row.attempt) and held(row, now)
 
+    def revives(self, row: Row, want: Want, now: int) -> bool:
+        """Tell whether a renewal after a guarded transaction means this row, expired or not."""
+        return row.owner == want.owner and row.attempt != "" and row.attempt == want.attempt
+
+    def old(self, row: Row, idle: int, now: int) -> bool:
+        """Tell whether a purge may remove this row."""
+        return not held(row, now) and row.expires <= now - idle and row.token <= now - idle
+
     def granted(self, row: Row | None, want: Want, now: int) -> Row:
         token = max(now, row.token + 1) if row else now
         return Row(want.key, want.owner, want.attempt, want.holder, token, now, now + want.ttl)
