@@ -1,6 +1,7 @@
 """Distributed locks, fencing tokens and leader election in the SQL database that you already run."""
 
 from sqllocks.decorators import locked
+from sqllocks.electors import AsyncMemoryElector, AsyncSqlElector, MemoryElector, SqlElector
 from sqllocks.errors import (
     BackendUnavailable,
     BackendUnsupported,
@@ -15,22 +16,33 @@ from sqllocks.errors import (
 )
 from sqllocks.fencing import accepts, async_guard, guard
 from sqllocks.lease import AsyncLease, Lease
+from sqllocks.lockers import AsyncMemoryLocker, AsyncSqlLocker, MemoryLocker, SqlLocker
 from sqllocks.model import LockHandle, LockInfo, Seconds
-from sqllocks.protocols import AsyncLockProvider, LockProvider
+from sqllocks.protocols import AsyncElector, AsyncLocker, AsyncLockProvider, Elector, Locker, LockProvider
 from sqllocks.providers import (
     AsyncMemoryLockProvider,
     AsyncSqlLockProvider,
     MemoryLockProvider,
     SqlLockProvider,
 )
+from sqllocks.session_lock import AsyncSessionLock, AsyncTerm, SessionLock, Term
 
 __all__ = [
+    "AsyncElector",
     "AsyncLease",
     "AsyncLockProvider",
+    "AsyncLocker",
+    "AsyncMemoryElector",
     "AsyncMemoryLockProvider",
+    "AsyncMemoryLocker",
+    "AsyncSessionLock",
+    "AsyncSqlElector",
     "AsyncSqlLockProvider",
+    "AsyncSqlLocker",
+    "AsyncTerm",
     "BackendUnavailable",
     "BackendUnsupported",
+    "Elector",
     "Lease",
     "LeaseLost",
     "LockError",
@@ -40,11 +52,18 @@ __all__ = [
     "LockProvider",
     "LockTimeout",
     "LockValidationError",
+    "Locker",
+    "MemoryElector",
     "MemoryLockProvider",
+    "MemoryLocker",
     "SchemaMissing",
     "Seconds",
+    "SessionLock",
+    "SqlElector",
     "SqlLockProvider",
+    "SqlLocker",
     "StaleFencingToken",
+    "Term",
     "TransactionConflict",
     "accepts",
     "async_guard",

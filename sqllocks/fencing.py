@@ -141,9 +141,9 @@ class Guards(_Guards):
 class MemoryGuards(_Guards):
     """Proofs of the leases in memory, held for as long as a transaction of any database is open."""
 
-    def __init__(self, leases: MemoryLeases) -> None:
+    def __init__(self, leases: MemoryLeases, *, namespace: str = "") -> None:
         self._leases = leases
-        self._names = Names(leases.capabilities)
+        self._names = Names(leases.capabilities, namespace=namespace)
 
     def fenced(self, handle: Granted) -> ColumnElement[bool]:
         """Return a constant: what is true at this moment, so that code under test runs unchanged."""

@@ -52,6 +52,7 @@ class SqlLockProvider(BlockingForm):
         combine: bool = True,
     ) -> None:
         engine = engine_for(bind, caller=type(self).__name__)
+        self._dialect = engine.dialect.name
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._sessions = BlockingSessions(engine, locks)
         self._room = room = BlockingRoom(bind, engine, locks)
@@ -108,6 +109,7 @@ class AsyncSqlLockProvider(AsyncioForm):
         combine: bool = True,
     ) -> None:
         engine = async_engine_for(bind, caller=type(self).__name__)
+        self._dialect = engine.dialect.name
         clock = AsyncioClock()
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._sessions = AsyncioSessions(engine, locks, clock)

@@ -18,7 +18,7 @@ from sqllocks.policy import checked_wait
 from sqllocks.runtime import clock
 from sqllocks.runtime.blocking import drive
 
-__all__ = ["AsyncSessionLock", "AsyncTerm", "SessionLock", "Term"]
+__all__ = ["AsyncSessionLock", "AsyncTerm", "SessionLock", "Term", "over"]
 
 _LOOK = 0.1
 
@@ -149,7 +149,7 @@ class Term(_Carried):
         super().__init__(holding, kept, guards)
         self._key = key
         self._stop = stop
-        self._over = threading.Event()
+        self._finished = threading.Event()
         self._watcher: threading.Thread | None = None
 
     @property
@@ -160,7 +160,7 @@ class Term(_Carried):
     @property
     def lost(self) -> bool:
         """Whether the term is over: lost, given up, or ended by ``stop``. Asks no database."""
-        return self._over.is_set() or self._stopped or super().lost
+        return self._finished.is_set() or self._stopped or super().lost
 
     def check(self) -> None:
         """Raise ``LeaseLost`` where the term is over. Asks no database."""
@@ -200,16 +200,13 @@ class Term(_Carried):
             lost.wait(left)
         return True
 
-    def _finish(self) -> None:
-        self._over.set()
-
     @property
     def _stopped(self) -> bool:
         return self._stop is not None and self._stop.is_set()
 
     def _tell(self, once: _Once) -> None:
         assert self._stop is not None
-        while not self._over.is_set():
+        while not self._finished.is_set():
             if self._stop.wait(_LOOK):
                 self._keeper.call(once)
                 return
@@ -224,8 +221,7 @@ class AsyncTerm(_Carried):
     def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards, *, key: str) -> None:
         super().__init__(holding, kept, guards)
         self._key = key
-        self._over = False
-        self._ended = asyncio.Event()
+        self._finished = asyncio.Event()
 
     @property
     def key(self) -> str:
@@ -235,7 +231,7 @@ class AsyncTerm(_Carried):
     @property
     def lost(self) -> bool:
         """Whether the term is over: lost, given up, or ended by the outer stop. Asks no database."""
-        return self._over or super().lost
+        return self._finished.is_set() or super().lost
 
     async def guard(self, session_or_connection: Any, /, *, at_most: Seconds | None = None) -> None:
         """Prove in the caller's transaction that this term goes on; see ``LockProvider.guard``."""
@@ -243,22 +239,23 @@ class AsyncTerm(_Carried):
 
     async def wait_lost(self, timeout: Seconds | None = None) -> bool:
         """Wait until the term is over, or ``timeout`` seconds; return whether it is."""
-        loop, ended = asyncio.get_running_loop(), self._ended
+        loop, finished = asyncio.get_running_loop(), self._finished
 
-        def over() -> None:
-            loop.call_soon_threadsafe(ended.set)
+        def tell() -> None:
+            loop.call_soon_threadsafe(finished.set)
 
-        self.on_lost(over)
+        self.on_lost(tell)
         try:
             async with asyncio.timeout(checked_wait(timeout)):
-                await ended.wait()
+                await finished.wait()
         except TimeoutError:
             return self.lost
         return True
 
-    def _finish(self) -> None:
-        self._over = True
-        self._ended.set()
+
+def over(term: Term | AsyncTerm) -> None:
+    """Say that a term has ended; its elector does."""
+    term._finished.set()  # pyright: ignore[reportPrivateUsage]
 
 
 class _Once:

@@ -1,24 +1,25 @@
-"""The Alembic revisions that ship with the library."""
+"""For applications that use Alembic: the lock table in their history, and one migrator at a time.
+
+Importing it registers ``op.create_core_locks()`` and ``op.drop_core_locks()``; needs the extra ``alembic``.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from sqllocks.alembic.applying import apply_migrations
+from sqllocks.alembic.autogenerating import without_core_locks
+from sqllocks.alembic.guarding import MigrationGuard, migration_guard
+from sqllocks.alembic.locations import script_location, version_location
+from sqllocks.alembic.operations import CreateCoreLocksOp, DropCoreLocksOp
+from sqllocks.alembic.progress import MigrationResult
 
-__all__ = ["script_location", "version_location"]
-
-
-def script_location() -> str:
-    """Return the folder that holds ``env.py``: run alone, it migrates nothing but the lock table."""
-    package = Path(__file__).resolve().parent.parent
-    # the wheel carries the folder inside the package, a checkout beside it
-    inside = package / "migrations"
-    return str(inside if inside.is_dir() else package.parent / "migrations")
-
-
-def version_location() -> str:
-    """Return the folder of the revisions, for ``version_locations`` of an application's ``alembic.ini``.
-
-    They form a branch of their own, labelled ``sqllocks``: use ``heads`` instead of ``head``, or
-    ``sqllocks@head`` for this branch alone.
-    """
-    return str(Path(script_location()) / "versions")
+__all__ = [
+    "CreateCoreLocksOp",
+    "DropCoreLocksOp",
+    "MigrationGuard",
+    "MigrationResult",
+    "apply_migrations",
+    "migration_guard",
+    "script_location",
+    "version_location",
+    "without_core_locks",
+]

@@ -95,6 +95,14 @@ class SessionLocks:
     async def create_table(self) -> None:
         await self._rows.create_table()
 
+    async def contact(self) -> None:
+        """Open the first session; raises ``Fault``, ``BackendUnsupported``."""
+
+        async def nothing(session: LockSession) -> None:
+            """Only to have been there."""
+
+        await self._homes[0].session.use(nothing)
+
     def doubt(self, want: Want) -> None:
         """End the session of a lock that its holder does not trust any more."""
         home = self._home(want.key)

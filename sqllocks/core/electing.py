@@ -78,6 +78,9 @@ class Campaign:
                 await self._pause(self._retry, stopped)
                 continue
             self._contact = True
+            if stopped is not None and stopped():  # while the answer was on its way
+                await self._resign(seat, kept, key)
+                return
             complaints.last = float("-inf")
             began = self._clock.now()
             error = await self._lead(seat, kept, key, perform)

@@ -11,7 +11,7 @@ from sqllocks.core.holding import Holding
 from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
 from sqllocks.core.waiting import Pace
-from sqllocks.dialects.base import Want
+from sqllocks.dialects.base import Fault, Want
 
 __all__ = ["Carrier", "Seat"]
 
@@ -22,6 +22,10 @@ class Carrier(Protocol):
     """A backend whose locks end with a session."""
 
     lost: Callable[[Sequence[Want]], None]
+
+    async def contact(self) -> None:
+        """Open the session; raises ``Fault``, ``BackendUnsupported``."""
+        ...
 
     def doubt(self, want: Want) -> None:
         """End the session of a lock that its holder does not trust any more."""
@@ -45,6 +49,15 @@ class Seat:
     def __post_init__(self) -> None:
         if self.carrier is not None:
             self.carrier.lost = lambda wants: self.holding.keeper.lose_all(wants, ENDED)
+
+    async def contact(self) -> None:
+        """Open the session that is to carry locks; raises ``BackendUnsupported`` where it can carry none."""
+        if self.carrier is None:
+            return
+        try:
+            await self.carrier.contact()
+        except Fault as fault:
+            raise self.leases.names.error(fault, "stand for election with", "") from fault.__cause__
 
     async def take(self, key: str, longest: float | None, pace: Pace | None = None) -> Kept:
         """Wait for the key and hold it; raises as ``require_acquire`` does."""

@@ -1,0 +1,424 @@
+"""Leader election as users import it: thin pairs over one core."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from sqllocks.backends.memory import MemoryLeases
+from sqllocks.core.electing import Campaign
+from sqllocks.core.kept import Kept
+from sqllocks.core.leases import Leases
+from sqllocks.core.locking import Seat
+from sqllocks.errors import BackendUnsupported, LockValidationError
+from sqllocks.fencing import Guards, MemoryGuards
+from sqllocks.lockers import AsyncSqlLocker, SqlLocker
+from sqllocks.model import LockInfo, Seconds
+from sqllocks.policy import checked_lease, checked_prefix, checked_retry, checked_wait
+from sqllocks.protocols import AsyncElector, Elector
+from sqllocks.providers import AsyncSqlLockProvider, SqlLockProvider
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
+from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
+from sqllocks.runtime.rooms import private_lines
+from sqllocks.session_lock import AsyncTerm, Term, over
+
+__all__ = ["AsyncMemoryElector", "AsyncSqlElector", "MemoryElector", "SqlElector"]
+
+logger = logging.getLogger("sqllocks")
+
+PREFIX = "election:"
+_STRATEGIES = ("auto", "session", "lease")
+
+
+class _BlockingElector(Elector):
+    _campaign: Campaign
+    _clock: BlockingClock
+    _guards: Guards | MemoryGuards
+    _on_error: Callable[[BaseException], Any] | None
+
+    def run(
+        self, key: str, on_elected: Callable[[Term], Any], *, stop: threading.Event | None = None
+    ) -> None:
+        async def perform(seat: Seat, kept: Kept) -> BaseException | None:
+            term = Term(seat.holding, kept, self._guards, key=key, stop=stop)
+            try:
+                on_elected(term)
+            except Exception as error:  # noqa: BLE001 - the campaign decides where it goes
+                return error
+            finally:
+                over(term)
+            return None
+
+        async def report(error: BaseException) -> None:
+            assert self._on_error is not None
+            self._on_error(error)
+
+        drive(
+            self._campaign.run(
+                key,
+                perform,
+                stopped=stop.is_set if stop is not None else None,
+                on_error=report if self._on_error is not None else None,
+            )
+        )
+
+    def leader(self, key: str) -> LockInfo | None:
+        info = drive(self._looking().inspect(key))
+        return info if info is not None and info.held else None
+
+    def _looking(self) -> Leases:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _AsyncioElector(AsyncElector):
+    _campaign: Campaign
+    _guards: Guards | MemoryGuards
+    _on_error: Callable[[BaseException], Any] | None
+
+    async def run(self, key: str, on_elected: Callable[[AsyncTerm], Awaitable[Any]]) -> None:
+        async def perform(seat: Seat, kept: Kept) -> BaseException | None:
+            term = AsyncTerm(seat.holding, kept, self._guards, key=key)
+            task = asyncio.ensure_future(_called(on_elected, term))
+            loop = asyncio.get_running_loop()
+
+            def stop() -> None:
+                loop.call_soon_threadsafe(task.cancel)
+
+            seat.holding.on_lost(kept, stop)
+            try:
+                await _end_of(task, term, key)
+            finally:
+                over(term)
+            return None if task.cancelled() else task.exception()
+
+        async def report(error: BaseException) -> None:
+            assert self._on_error is not None
+            answer = self._on_error(error)
+            if inspect.isawaitable(answer):
+                await answer
+
+        await self._campaign.run(key, perform, on_error=report if self._on_error is not None else None)
+
+    async def leader(self, key: str) -> LockInfo | None:
+        info = await self._looking().inspect(key)
+        return info if info is not None and info.held else None
+
+    def _looking(self) -> Leases:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _called(on_elected: Callable[[AsyncTerm], Awaitable[Any]], term: AsyncTerm) -> None:
+    await on_elected(term)
+
+
+async def _end_of(task: asyncio.Future[None], term: AsyncTerm, key: str) -> None:
+    """Wait for the callback; a cancel from outside reaches it first, and goes on when it has ended."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            over(term)
+            task.cancel()
+    if cancelled is None:
+        return
+    if not task.cancelled() and (problem := task.exception()) is not None:
+        logger.error("the leader of %r failed while it was stopped", key, exc_info=problem)
+    raise cancelled
+
+
+class SqlElector(_BlockingElector):
+    """Elects one leader per key among all processes that use the database.
+
+    ``bind`` and what is not named here are as for ``SqlLocker``. ``strategy``: ``"session"`` leads with a
+    session lock, ``"lease"`` with a lease of ``lease`` seconds that is renewed every ``heartbeat``,
+    ``"auto"`` with a session lock where the server can exclude with one, else with a lease; candidates of
+    different strategies exclude each other. ``retry`` is the pause of a candidate between two tries, in
+    seconds (a release is told at once on PostgreSQL). ``prefix`` goes before each key; with
+    ``naming="fnv1a64"`` it is empty where it is left as it is, so that leaders of ``dlock`` are met.
+    ``on_error`` gets what a callback raised.
+
+    A leader that died is followed within ``retry`` (session) or ``lease``; one that froze, within ``lease``.
+    """
+
+    def __init__(
+        self,
+        bind: Any,
+        *,
+        strategy: str = "auto",
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        retry: Seconds = 2,
+        prefix: str = PREFIX,
+        on_error: Callable[[BaseException], Any] | None = None,
+        namespace: str = "",
+        naming: str = "sha256",
+        holder: str | None = None,
+        table: str = "core_locks",
+        schema: str | None = None,
+        direct_url: Any = None,
+        pooler: str | None = None,
+        max_session_locks: int | None = None,
+        sessions: int = 1,
+    ) -> None:
+        space = namespace + _prefix(prefix, naming)
+        common: dict[str, Any] = {"namespace": space, "holder": holder, "table": table, "schema": schema}
+        long, beat = checked_lease(lease, heartbeat)
+        self._leased = _Leased(bind, **common)
+        self._guards = self._leased.guards
+        self._on_error = on_error
+        self._lease_seat = self._leased.seat(round(long * 1_000_000), beat)
+        self._locker: _Locked | None = None
+        if _wants_session(strategy, self._leased.dialect):
+            self._locker = _Locked(
+                bind,
+                lease=lease,
+                heartbeat=heartbeat,
+                naming=naming,
+                direct_url=direct_url,
+                pooler=pooler,
+                max_session_locks=max_session_locks,
+                sessions=sessions,
+                **common,
+            )
+        choice = _Choice(strategy, self._lease_seat, self._locker.seat if self._locker else None)
+        self._campaign = Campaign(BlockingClock(), choice.made, retry=checked_retry(retry))
+
+    def close(self, timeout: Seconds | None = 10) -> None:
+        if self._locker is not None:
+            self._locker.close(timeout)
+        self._leased.close(timeout)
+
+    def _looking(self) -> Leases:
+        return self._lease_seat.leases
+
+
+class AsyncSqlElector(_AsyncioElector):
+    """Elects one leader per key among all processes that use the database.
+
+    What is said of ``SqlElector`` and its arguments holds here too. Belongs to the event loop of its first
+    use, and its heartbeat runs in that loop on purpose.
+    """
+
+    def __init__(
+        self,
+        bind: Any,
+        *,
+        strategy: str = "auto",
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        retry: Seconds = 2,
+        prefix: str = PREFIX,
+        on_error: Callable[[BaseException], Any] | None = None,
+        namespace: str = "",
+        naming: str = "sha256",
+        holder: str | None = None,
+        table: str = "core_locks",
+        schema: str | None = None,
+        direct_url: Any = None,
+        pooler: str | None = None,
+        max_session_locks: int | None = None,
+        sessions: int = 1,
+    ) -> None:
+        space = namespace + _prefix(prefix, naming)
+        common: dict[str, Any] = {"namespace": space, "holder": holder, "table": table, "schema": schema}
+        long, beat = checked_lease(lease, heartbeat)
+        self._leased = _AsyncLeased(bind, **common)
+        self._guards = self._leased.guards
+        self._on_error = on_error
+        self._lease_seat = self._leased.seat(round(long * 1_000_000), beat)
+        self._locker: _AsyncLocked | None = None
+        if _wants_session(strategy, self._leased.dialect):
+            self._locker = _AsyncLocked(
+                bind,
+                lease=lease,
+                heartbeat=heartbeat,
+                naming=naming,
+                direct_url=direct_url,
+                pooler=pooler,
+                max_session_locks=max_session_locks,
+                sessions=sessions,
+                **common,
+            )
+        choice = _Choice(strategy, self._lease_seat, self._locker.seat if self._locker else None)
+        self._campaign = Campaign(AsyncioClock(), choice.made, retry=checked_retry(retry))
+
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        if self._locker is not None:
+            await self._locker.aclose(timeout)
+        await self._leased.aclose(timeout)
+
+    def _looking(self) -> Leases:
+        return self._lease_seat.leases
+
+
+class MemoryElector(_BlockingElector):
+    """Elects one leader per key among the candidates of this object: for tests and for one process."""
+
+    def __init__(
+        self,
+        *,
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        retry: Seconds = 2,
+        prefix: str = PREFIX,
+        on_error: Callable[[BaseException], Any] | None = None,
+    ) -> None:
+        long, beat = checked_lease(lease, heartbeat)
+        backend, clock = MemoryLeases(kind="session"), BlockingClock()
+        leases = Leases(clock, backend, namespace=checked_prefix(prefix), lines=private_lines())
+        seat = Seat(leases, leases.holding(BlockingBackground()), round(long * 1_000_000), beat)
+        self._seat = seat
+        self._guards = MemoryGuards(backend, namespace=prefix)
+        self._on_error = on_error
+        self._campaign = Campaign(clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
+
+    def close(self, timeout: Seconds | None = 10) -> None:
+        drive(self._seat.holding.close(checked_wait(timeout)))
+
+    def _looking(self) -> Leases:
+        return self._seat.leases
+
+
+class AsyncMemoryElector(_AsyncioElector):
+    """Elects one leader per key among the candidates of this object: for tests and for one process."""
+
+    def __init__(
+        self,
+        *,
+        lease: Seconds = 15,
+        heartbeat: Seconds = 5,
+        retry: Seconds = 2,
+        prefix: str = PREFIX,
+        on_error: Callable[[BaseException], Any] | None = None,
+    ) -> None:
+        long, beat = checked_lease(lease, heartbeat)
+        backend, self._clock = MemoryLeases(kind="session"), AsyncioClock()
+        self._background = AsyncioBackground()
+        leases = Leases(self._clock, backend, namespace=checked_prefix(prefix), lines=private_lines())
+        seat = Seat(leases, leases.holding(self._background), round(long * 1_000_000), beat)
+        self._seat = seat
+        self._guards = MemoryGuards(backend, namespace=prefix)
+        self._on_error = on_error
+        self._campaign = Campaign(self._clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
+
+    async def aclose(self, timeout: Seconds | None = 10) -> None:
+        longest = checked_wait(timeout)
+        await self._clock.settle(longest)
+        await self._seat.holding.close(longest)
+        await self._background.stop()
+
+    def _looking(self) -> Leases:
+        return self._seat.leases
+
+
+class _Leased(SqlLockProvider):
+    """The lease side of an elector."""
+
+    @property
+    def dialect(self) -> str:
+        return self._dialect
+
+    @property
+    def guards(self) -> Guards:
+        assert isinstance(self._guards, Guards)
+        return self._guards
+
+    def seat(self, ttl: int, heartbeat: float) -> Seat:
+        return Seat(self._leases, self._holding, ttl, heartbeat)
+
+
+class _AsyncLeased(AsyncSqlLockProvider):
+    """The lease side of an elector."""
+
+    @property
+    def dialect(self) -> str:
+        return self._dialect
+
+    @property
+    def guards(self) -> Guards:
+        assert isinstance(self._guards, Guards)
+        return self._guards
+
+    def seat(self, ttl: int, heartbeat: float) -> Seat:
+        return Seat(self._leases, self._holding, ttl, heartbeat)
+
+
+class _Locked(SqlLocker):
+    """The session side of an elector."""
+
+    @property
+    def seat(self) -> Seat:
+        return self._seat
+
+
+class _AsyncLocked(AsyncSqlLocker):
+    """The session side of an elector."""
+
+    @property
+    def seat(self) -> Seat:
+        return self._seat
+
+
+class _Choice:
+    """How an elector holds its keys; decided at the first contact and kept."""
+
+    def __init__(self, strategy: str, lease: Seat, session: Seat | None) -> None:
+        self._strategy = strategy
+        self._lease = lease
+        self._session = session
+        self._made: Seat | None = None
+
+    async def made(self) -> Seat:
+        """Return the seat; raises ``LockError`` where the database has to be asked and does not answer."""
+        if self._made is None:
+            self._made = await self._decide()
+        return self._made
+
+    async def _decide(self) -> Seat:
+        if self._session is None:
+            return self._lease
+        if self._strategy == "auto":
+            try:
+                await self._session.contact()
+            except BackendUnsupported as error:
+                logger.info("candidates lead with leases: %s", error.message)
+                return self._lease
+        return self._session
+
+
+def _prefix(prefix: str, naming: str) -> str:
+    if naming == "fnv1a64" and prefix == PREFIX:
+        return ""
+    return checked_prefix(prefix)
+
+
+def _wants_session(strategy: str, dialect: str) -> bool:
+    if strategy not in _STRATEGIES:
+        choices = " or ".join(repr(each) for each in _STRATEGIES)
+        raise LockValidationError(
+            f"strategy must be {choices}, not {strategy!r:.40}", details={"argument": "strategy"}
+        )
+    return strategy == "session" or (strategy == "auto" and dialect != "sqlite")
