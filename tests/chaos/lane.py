@@ -70,11 +70,11 @@ class Lane:
 
     async def _by_hand(self) -> None:
         key, ttl = self._random.choice(self._plan.keys), self._ttl()
-        asked = now()
-        if self._random.random() < 0.5:
-            take = partial(self._locks.acquire, key, ttl=ttl)
+        asked, wait = now(), self._wait() if self._random.random() < 0.5 else 0
+        if wait:
+            take = partial(self._locks.require_acquire, key, ttl=ttl, wait=wait)
         else:
-            take = partial(self._locks.require_acquire, key, ttl=ttl, wait=self._wait())
+            take = partial(self._locks.acquire, key, ttl=ttl)
         try:
             handle = await self._call(take)
         except (LockError, Trouble) as error:
@@ -84,10 +84,12 @@ class Lane:
             self._tell("busy", key=key, since=asked, note="acquire")
             return
         held = self._granted(handle, asked, ttl)
-        self._tell("end", lease=held.name, key=key, note=await self._used_by_hand(held))
+        self._tell("end", lease=held.name, key=key, note=await self._used_by_hand(held, waited=wait > 0))
 
-    async def _used_by_hand(self, held: Held) -> str:
+    async def _used_by_hand(self, held: Held, *, waited: bool) -> str:
         try:
+            if waited:  # the handle does not tell when it was asked for after the wait
+                await self._extend(held)
             await self._use([held])
         except (LockError, Trouble) as error:
             return f"given up: {type(error).__name__}"
