@@ -142,9 +142,8 @@ class Holding:
         """Renew until the bodies end or the time is over, then give back what is left."""
         await self.keeper.drained(timeout)
         for kept in self.keeper.kept():
-            if self.keeper.let_go(kept):
-                kept.lost = "its provider was closed"
-                kept.ended = True
+            # its body, which goes on, is told before anybody else can have the key
+            if self.keeper.lose(kept, "its provider was closed"):
                 await self._releases.give_back(kept.release)
 
     def _lost(self, kept: Kept) -> LeaseLost:

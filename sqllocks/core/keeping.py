@@ -59,15 +59,16 @@ class Keeper:
             self.lose(kept, "its time ran out before a renewal was answered")
         return bool(kept.lost)
 
-    def lose(self, kept: Kept, reason: str) -> None:
-        """Declare it lost and tell everybody who asked to be told, once."""
+    def lose(self, kept: Kept, reason: str) -> bool:
+        """Declare it lost and tell everybody who asked to be told, once; false where it had ended before."""
         if self._kept.pop(id(kept), None) is None:
-            return
+            return False
         kept.lost = reason
         logger.warning("lock %r was lost: %s", self._names.outer(kept.want.key), reason)
         callbacks, kept.callbacks = kept.callbacks, []
         for callback in callbacks:
             self.call(callback)
+        return True
 
     def call(self, callback: Callable[[], None]) -> None:
         """Run a callback on loss; what it raises is logged, because nobody waits for it."""

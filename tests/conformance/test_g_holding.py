@@ -271,12 +271,17 @@ def test_closing_waits_for_the_body_and_then_gives_back(subject: Subject) -> Non
     closing.result(5)
     assert lease.lost is False
 
+    told: list[str] = []
     block = Block(subject, client.provider.hold(key, ttl=30))
     lease = block.enter()
+    lease.on_lost(lambda: told.append("lost"))
     client.call("aclose" if subject.kind.asyncio else "close", timeout=0.2)
     assert subject.b.locked(key) is False
+    assert told == ["lost"]
     with pytest.raises(LeaseLost):
         lease.check()
+    with pytest.raises(LeaseLost, match="provider was closed"):
+        block.leave()
 
 
 def test_purge_removes_what_was_free_for_long(table_subject: Subject) -> None:
