@@ -5,11 +5,11 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import create_engine
 
+from sqllocks.alembic.locations import VERSION_TABLE
 from sqllocks.schema import metadata
 
 config = context.config
 url = config.get_main_option("sqlalchemy.url")
-VERSION_TABLE = "sqllocks_version"
 
 
 def run_offline() -> None:

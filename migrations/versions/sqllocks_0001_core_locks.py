@@ -31,6 +31,8 @@ def upgrade() -> None:
         sa.Column("expires_at", Instant, nullable=False),
         mysql_engine="InnoDB",
         mariadb_engine="InnoDB",
+        # a guard of the migrations needs the table before they run
+        if_not_exists=True,
     )
     if op.get_context().dialect.name == "postgresql":
         op.execute(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
 
-from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockNotAcquired, LockTimeout, SchemaMissing
+from sqllocks.errors import (
+    BackendUnavailable,
+    BackendUnsupported,
+    LockError,
+    LockNotAcquired,
+    LockTimeout,
+    SchemaMissing,
+)
 from sqllocks.lease import Lease
 from sqllocks.lockers import SqlLocker
-from sqllocks.model import LockInfo
 from sqllocks.providers import SqlLockProvider
-from sqllocks.runtime import clock
+from sqllocks.runtime.clock import now
 from sqllocks.session_lock import SessionLock
 
 __all__ = ["Held", "Wish", "migration_lock"]
@@ -26,6 +32,9 @@ logger = logging.getLogger("alembic.sqllocks")
 
 class Held(Protocol):
     """A lock that is held, of either kind."""
+
+    waited: float
+    """Seconds that passed while somebody else had it."""
 
     def check(self) -> None:
         """Raise ``LeaseLost`` where it is known to be lost; asks no database."""
@@ -50,6 +59,8 @@ class Wish:
 
 
 class _HeldLease:
+    waited = 0.0
+
     def __init__(self, lease: Lease, ttl: float) -> None:
         self.check = lease.check
         self.guard = lease.guard
@@ -62,6 +73,8 @@ class _HeldLease:
 
 
 class _HeldSession:
+    waited = 0.0
+
     def __init__(self, lock: SessionLock) -> None:
         self.check = lock.check
         self.guard = lock.guard
@@ -81,34 +94,90 @@ def _unless_silent(question: Callable[[], object]) -> None:
 
 
 @contextmanager
-def migration_lock(engine: Engine, wish: Wish) -> Iterator[Held]:
+def migration_lock(engine: Engine, wish: Wish) -> Generator[Held]:
     """Hold the lock in a block.
 
     Makes the lock table first where it is missing, in a statement of its own. Blocks for up to
     ``wish.wait`` seconds; raises ``LockTimeout``, and at the end of the block ``LeaseLost`` where the
     lock was lost.
     """
-    started = clock.monotonic()
-    with SqlLockProvider(engine) as provider:
-        _make_table(provider, wish.key)
-        with _unless_dropped(), _session_or_lease(provider, engine, wish, started) as held:
-            yield held
+    done = False
+    try:
+        with SqlLockProvider(engine) as provider, ExitStack() as stack:
+            _make_table(provider, wish.key)
+            yield _obtain(stack, provider, engine, wish)
+            done = True
+    except SchemaMissing as error:
+        if not done:
+            raise
+        # the migrations themselves dropped the lock table, so there is nothing left to give back
+        logger.info("the lock of the migrations ended with its table: %s", error.message)
 
 
 def _make_table(provider: SqlLockProvider, key: str) -> None:
     try:
         provider.inspect(key)
     except SchemaMissing:
-        # not create_table() alone: at most starts there is a table, and perhaps no right to make one
+        # not always: most starts find a table, and have no right to make one perhaps
         provider.create_table()
 
 
-@contextmanager
-def _unless_dropped() -> Iterator[None]:
-    """Let the end of the block pass where the migrations themselves dropped the lock table."""
-    done = False
+def _obtain(stack: ExitStack, provider: SqlLockProvider, engine: Engine, wish: Wish) -> Held:
+    """Take the lock until the stack ends; a session lock and a lease of the same key exclude each other."""
+
+    def lease(wait: float | None) -> Held:
+        held = stack.enter_context(provider.hold(wish.key, ttl=wish.ttl, wait=wait))
+        return _HeldLease(held, wish.ttl)
+
     try:
-        yield
-        done = True
-    except SchemaMissing as error:
-        logger.info("nothing is given back: %s", error.message)
+        # two heartbeats may be lost before the lock is
+        locker = stack.enter_context(SqlLocker(engine, lease=wish.ttl, heartbeat=wish.ttl / 4))
+
+        def session(wait: float | None) -> Held:
+            return _HeldSession(stack.enter_context(locker.lock(wish.key, wait=wait)))
+
+        return _waited(session, provider, wish)
+    except BackendUnsupported as reason:
+        logger.info("a lease guards the migrations, because session locks cannot: %s", reason.message)
+        return _waited(lease, provider, wish)
+
+
+def _waited(take: Callable[[float | None], Held], provider: SqlLockProvider, wish: Wish) -> Held:
+    """Take the lock, and tell for whom one waits; both kinds poll, and wait in no transaction."""
+    started = now()
+    try:
+        return take(0)
+    except LockNotAcquired as busy:
+        if wish.wait == 0:
+            raise _timeout(provider, wish) from busy
+    limit = "without limit" if wish.wait is None else f"up to {wish.wait:g} s"
+    logger.warning("waiting %s for %r: it is %s", limit, wish.key, _who(provider, wish.key))
+    left = None if wish.wait is None else max(started + wish.wait - now(), 0.0)
+    try:
+        held = take(left)
+    except LockNotAcquired as busy:
+        raise _timeout(provider, wish) from busy
+    held.waited = now() - started
+    logger.info("got %r after %.1f s", wish.key, held.waited)
+    return held
+
+
+def _who(provider: SqlLockProvider, key: str) -> str:
+    try:
+        info = provider.inspect(key)
+    except LockError as error:
+        return f"held, but by whom could not be asked ({error.message})"
+    if info is None or not info.held:
+        return "free again"
+    since = f" since {info.acquired_at.isoformat()}" if info.acquired_at else ""
+    until = f", until {info.expires_at.isoformat()} unless renewed" if info.expires_at else ""
+    return f"held by {info.holder!r}{since} ({info.kind}, token {info.fencing_token}{until})"
+
+
+def _timeout(provider: SqlLockProvider, wish: Wish) -> LockTimeout:
+    return LockTimeout(
+        f"no migration was applied: {wish.key!r} is not free after a wait of {wish.wait or 0:g} s; it is "
+        f"{_who(provider, wish.key)}. Wait longer for a migrator that is at work. One that died loses it by "
+        f"itself; for one that is stuck, end its process, then `sqllocks break {wish.key} --url URL`.",
+        details={"lock_key": wish.key},
+    )

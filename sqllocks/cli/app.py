@@ -14,6 +14,7 @@ from sqllocks.cli.breaking import break_command
 from sqllocks.cli.demo.command import demo_command
 from sqllocks.cli.init import init_command
 from sqllocks.cli.listing import ls_command, show_command
+from sqllocks.cli.migrate import migrate_command
 from sqllocks.cli.purging import purge_command
 from sqllocks.cli.run import run_command
 from sqllocks.errors import LockError
@@ -28,6 +29,7 @@ COMMANDS: tuple[click.Command, ...] = (
     show_command,
     break_command,
     purge_command,
+    migrate_command,
 )
 
 
