@@ -129,12 +129,12 @@ class LeaseTable:
 async def claim(session: Session, wants: Sequence[Want]) -> Answers:
     """Claim rows on a session: what is there and free, then what was never there."""
     sql = session.sql
-    answers = sql.told(await session.query(sql.claim, sql.batch(wants)), wants)
+    answers = sql.told(await session.query(*sql.asked(sql.claim, wants)), wants)
     left = [want for want in wants if want.key not in answers]
     answers |= await read_back(session, left, _judge_claim)
     missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
     if missing and sql.insert is not None:
-        await session.query(sql.insert, sql.batch(missing))
+        await session.query(*sql.asked(sql.insert, missing))
         answers |= await read_back(session, missing, _judge_claim)
     return answers
 
@@ -146,7 +146,7 @@ async def change(
     sql = session.sql
     if sql.counts:
         return await _change_counted(session, statement, wants, applies, values=values)
-    answers = sql.told(await session.query(statement, sql.batch(wants)), wants)
+    answers = sql.told(await session.query(*sql.asked(statement, wants)), wants)
     left = [want for want in wants if want.key not in answers]
     return answers | await read_back(session, left, _judge_change(applies, Verdict.SKIPPED, Verdict.REFUSED))
 
@@ -166,7 +166,7 @@ async def _change_counted(
         wants = [want for want in wants if want.key not in answers]
         if not wants:
             return answers
-    result = await session.query(statement, sql.batch(wants))
+    result = await session.query(*sql.asked(statement, wants))
     changed = result.count // 2  # ON DUPLICATE KEY UPDATE counts 2 for each row that it changed
     if changed == len(wants) and not values:
         return answers | {want.key: Answer(Verdict.DONE) for want in wants}

@@ -132,7 +132,7 @@ class SessionLocks:
         wants = self._named(session, wants)
         self._refuse_too_many(home, session)
         sql = session.sql
-        taken = {row[0]: row[1] for row in (await session.query(sql.take, sql.asked(wants))).rows}
+        taken = {row[0]: row[1] for row in (await session.query(sql.take, sql.named(wants))).rows}
         errors = [want for want in wants if taken.get(want.name) is None]
         got = [want for want in wants if as_held(taken.get(want.name))]
         answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
@@ -173,7 +173,7 @@ class SessionLocks:
         open_ = [want for want in wants if answers[want.key].verdict is not Verdict.DONE]
         if not open_:
             return answers
-        held = {row[0] for row in (await session.query(sql.beat, sql.asked(open_))).rows}
+        held = {row[0] for row in (await session.query(sql.beat, sql.named(open_))).rows}
         for want in open_:
             if want.name not in held:
                 answers[want.key] = Answer(Verdict.REFUSED)
@@ -205,7 +205,7 @@ class SessionLocks:
         unlocked: dict[str, bool] = {}
         answers = {want.key: Answer(Verdict.DONE) for want in wants}
         if self._fencing and sql.unlocks_with_release:
-            result = await session.query(sql.release, sql.batch(wants))
+            result = await session.query(*sql.asked(sql.release, wants))
             answers |= sql.told(result, wants)
             unlocked |= sql.unlocked(result)
         elif self._fencing:
@@ -227,7 +227,7 @@ class SessionLocks:
         if not wants:
             return {}
         sql = session.sql
-        result = await session.query(sql.unlock, sql.asked(wants))
+        result = await session.query(sql.unlock, sql.named(wants))
         return {row[0]: as_held(row[1]) for row in result.rows}
 
     # -- who is who

@@ -56,12 +56,12 @@ async def refuse_stub(first: LockSession, other: LockSession) -> None:
     sql = first.sql
     name = f"sqllocks-test-{secrets.token_hex(8)}"
     want = sql.test(Want(name, name))
-    taken = await first.query(sql.take, sql.asked([want]))
-    again = await other.query(sql.take, sql.asked([want]))
-    held = {row[0] for row in (await first.query(sql.beat, sql.asked([want]))).rows}
+    taken = await first.query(sql.take, sql.named([want]))
+    again = await other.query(sql.take, sql.named([want]))
+    held = {row[0] for row in (await first.query(sql.beat, sql.named([want]))).rows}
     if as_held(again.rows[0][1]):
-        await other.query(sql.unlock, sql.asked([want]))
-    unlocked = await first.query(sql.unlock, sql.asked([want]))
+        await other.query(sql.unlock, sql.named([want]))
+    unlocked = await first.query(sql.unlock, sql.named([want]))
     works = as_held(taken.rows[0][1]) and not as_held(again.rows[0][1]) and as_held(unlocked.rows[0][1])
     if not works or want.name not in held:
         raise BackendUnsupported(

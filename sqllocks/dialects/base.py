@@ -55,6 +55,8 @@ class Statement:
     name: str
     clause: ClauseElement
     rows: bool = True
+    single: Statement | None = None
+    """The same for a batch of one, where that is cheaper for the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,10 @@ class LeaseDialect(ABC):
     @abstractmethod
     def batch(self, wants: Sequence[Want]) -> Parameters:
         """Return the parameters that hand these elements to a statement."""
+
+    def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
+        """Return what to send for these elements: the statement, or its form for a single one."""
+        return statement, self.batch(wants)
 
     @abstractmethod
     def keys(self, keys: Sequence[str]) -> Parameters:

@@ -62,7 +62,7 @@ class MysqlSessions(MysqlLeases, SessionStatements):
         ]
         return {"batch": json.dumps(elements, separators=(",", ":"))}
 
-    def asked(self, wants: Sequence[Want]) -> Parameters:
+    def named(self, wants: Sequence[Want]) -> Parameters:
         return self.batch(wants)
 
     def server(self, row: Row) -> Server:

@@ -105,21 +105,14 @@ class PostgresqlLeases(LeaseDialect):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self.creates.append(Statement("storage", POSTGRESQL_STORAGE.against(table), rows=False))
-        self.claim = Statement("claim", self._claim())
+        self.claim = self._both("claim", self._claim, lock_timeout="200ms")
         self._purging(remove=delete(table))
         self.remove = Statement("remove", self._remove())
-        want = self._wanted()
-        self.renew = Statement("renew", self._change(want, self._own, {"expires_at": self._expiry(want)}))
-        self.revive = Statement(
-            "revive", self._change(want, self._was_own, {"expires_at": self._expiry(want)})
-        )
+        self.renew = self._both("renew", lambda want: self._renewed(want, self._own))
+        self.revive = self._both("revive", lambda want: self._renewed(want, self._was_own))
         # a release that a crash loses only lasts until its ttl, so it need not wait for the log
-        lazy = self._wanted(signalled=True, synchronous_commit="off")
-        released = self._released(table.c, lazy.c, lambda start: start + lazy.c.t * _MICROSECOND)
-        self.release = Statement("release", self._release(lazy, released))
-        want = self._wanted(signalled=True)
-        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
-        self.break_ = Statement("break", self._change(want, self._any, broken, key_share=False))
+        self.release = self._both("release", self._release, signalled=True, synchronous_commit="off")
+        self.break_ = self._both("break", self._broken, signalled=True)
         self.lockers = locking_sessions(table)
 
     def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]:
@@ -137,6 +130,12 @@ class PostgresqlLeases(LeaseDialect):
             "holders": [want.holder for want in wants],
             "signals": signals(self.table.name, wants),
         }
+
+    def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
+        batch = self.batch(wants)
+        if len(wants) > 1 or statement.single is None:
+            return statement, batch
+        return statement.single, {name: values[0] for name, values in batch.items()}
 
     def keys(self, keys: Sequence[str]) -> Parameters:
         return {"keys": list(keys)}
@@ -173,24 +172,39 @@ class PostgresqlLeases(LeaseDialect):
 
     # -- the parts of a batch statement
 
-    def _wanted(self, *, signalled: bool = False, **settings: str) -> CTE:
+    def _both(
+        self, name: str, make: Callable[[CTE], ClauseElement], *, signalled: bool = False, **settings: str
+    ) -> Statement:
+        """Return a statement in both forms.
+
+        For arrays the server plans anew each time, because it expects more of them than one element; a
+        single row has a plan that it keeps.
+        """
+        single = make(self._wanted(signalled=signalled, single=True, **settings))
+        batch = make(self._wanted(signalled=signalled, single=False, **settings))
+        return Statement(name, batch, single=Statement(f"{name} one", single))
+
+    def _wanted(self, *, signalled: bool, single: bool, **settings: str) -> CTE:
         """The batch as rows, read after ``settings`` were made for this one statement only."""
         parts = [part for part in self.parts if signalled or part is not _SIGNALS]
-        arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
-        values = (column(letter, kind) for _, letter, kind in parts)
-        given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
-        want = select(given)
+        if single:
+            want = select(*(cast(bindparam(name, type_=kind), kind).label(to) for name, to, kind in parts))
+        else:
+            arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
+            values = (column(letter, kind) for _, letter, kind in parts)
+            given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
+            want = select(given)
         if settings:
             made = select(*(_local_setting(name, value) for name, value in settings.items()))
             # a CTE that nothing reads is not run
             applied = made.cte("settings").prefix_with("MATERIALIZED")
-            want = want.join(applied, and_(*(setting.is_not(None) for setting in applied.c)))
+            read = and_(*(setting.is_not(None) for setting in applied.c))
+            want = want.select_from(applied).where(read) if single else want.join(applied, read)
         return want.cte("want").prefix_with("MATERIALIZED")
 
-    def _claim(self) -> ClauseElement:
-        # an insert waits for another transaction's uncommitted row of its key: not for long
-        table, want = self.table, self._wanted(lock_timeout="200ms")
-        columns = table.c
+    def _claim(self, want: CTE) -> ClauseElement:
+        # an insert waits for another transaction's uncommitted row of its key: not for long, by lock_timeout
+        table, columns = self.table, self.table.c
         kind, server_lock = self._granted(want)
         free = (
             select(columns.lock_key)
@@ -257,8 +271,18 @@ class PostgresqlLeases(LeaseDialect):
         """Return the condition under which a row may be taken over."""
         return self.free
 
-    def _release(self, want: CTE, released: Mapping[str, Any]) -> ClauseElement:
-        return self._change(want, self._own, released)
+    def _renewed(self, want: CTE, which: Callable[[FromClause, CTE], ColumnElement[bool]]) -> ClauseElement:
+        return self._change(want, which, {"expires_at": self._expiry(want)})
+
+    def _release(self, want: CTE) -> ClauseElement:
+        return self._change(want, self._own, self._freed(want))
+
+    def _freed(self, want: CTE) -> Mapping[str, Any]:
+        return self._released(self.table.c, want.c, lambda start: start + want.c.t * _MICROSECOND)
+
+    def _broken(self, want: CTE) -> ClauseElement:
+        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
+        return self._change(want, self._any, broken, key_share=False)
 
     def _change(
         self,

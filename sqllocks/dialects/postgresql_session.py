@@ -81,7 +81,7 @@ class PostgresqlSessions(PostgresqlLeases, SessionStatements):
             "server_locks": [want.server_lock for want in wants],
         }
 
-    def asked(self, wants: Sequence[Want]) -> Parameters:
+    def named(self, wants: Sequence[Want]) -> Parameters:
         return {"names": [want.name for want in wants]}
 
     def server(self, row: Row) -> Server:
@@ -133,12 +133,12 @@ class PostgresqlSessions(PostgresqlLeases, SessionStatements):
     def _proven(self, want: CTE) -> ColumnElement[bool]:
         return want.c.n.in_(select(self._held.c.n))
 
-    def _release(self, want: CTE, released: Mapping[str, Any]) -> ClauseElement:
+    def _release(self, want: CTE) -> ClauseElement:
         def unlocked(want: CTE, done: CTE) -> ColumnElement[Any]:
             unlock = func.pg_catalog.pg_advisory_unlock(want.c.n)
             return case((done.c.lock_key.is_not(None), unlock)).label("unlocked")
 
-        return self._change(want, super()._own, released, also=unlocked)
+        return self._change(want, super()._own, self._freed(want), also=unlocked)
 
 
 def _given() -> Any:

@@ -82,7 +82,7 @@ class SessionStatements(ABC):
         """Return, for each key of a release that unlocks, whether its lock was held."""
 
     @abstractmethod
-    def asked(self, wants: Sequence[Want]) -> Parameters:
+    def named(self, wants: Sequence[Want]) -> Parameters:
         """Return the parameters of ``take``, ``unlock`` and ``beat``."""
 
 

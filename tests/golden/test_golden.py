@@ -62,10 +62,11 @@ def compiled(name: str) -> str:
         leases.stale,
         leases.remove,
     ):
-        if statement is not None:
-            text = str(statement.clause.compile(dialect=dialect)).strip()
-            lines = [line.rstrip() for line in BREAKS.sub("\n", text).splitlines()]
-            parts.append(f"-- {statement.name}\n" + "\n".join(lines) + ";\n")
+        for each in (statement, statement and statement.single):
+            if each is not None:
+                text = str(each.clause.compile(dialect=dialect)).strip()
+                lines = [line.rstrip() for line in BREAKS.sub("\n", text).splitlines()]
+                parts.append(f"-- {each.name}\n" + "\n".join(lines) + ";\n")
     return "\n".join(parts)
 
 
