@@ -103,22 +103,24 @@ class Lane:
 
     async def _block(self) -> None:
         key, ttl = self._random.choice(self._plan.keys), self._ttl()
-        await self._hold([key], ttl, self._locks.hold(key, ttl=ttl, wait=self._wait(), renew=self._renew()))
+        renew = self._renew()
+        block = self._locks.hold(key, ttl=ttl, wait=self._wait(), renew=renew)
+        await self._hold([key], ttl, block, renew=renew)
 
     async def _many(self) -> None:
         keys = self._random.sample(self._plan.keys, min(2, len(self._plan.keys)))
-        ttl = self._ttl()
-        block = self._locks.hold_many(keys, ttl=ttl, wait=self._wait(), renew=self._renew())
-        await self._hold(keys, ttl, block)
+        ttl, renew = self._ttl(), self._renew()
+        block = self._locks.hold_many(keys, ttl=ttl, wait=self._wait(), renew=renew)
+        await self._hold(keys, ttl, block, renew=renew)
 
-    async def _hold(self, keys: list[str], ttl: float, block: Any) -> None:
+    async def _hold(self, keys: list[str], ttl: float, block: Any, *, renew: bool) -> None:
         asked = now()
         held: list[Held] = []
         note = "released"
         try:
             async with entered(block) as given:
                 for lease in given if isinstance(given, list) else [given]:
-                    held.append(self._granted(lease, asked, ttl))
+                    held.append(self._granted(lease, asked, ttl, "renewed" if renew else ""))
                     lease.on_lost(partial(self._tell, "loss", lease=held[-1].name, key=lease.lock_key))
                 await self._use(held)
         except (LockError, Trouble) as error:
@@ -131,11 +133,20 @@ class Lane:
         for each in held:
             self._tell("end", lease=each.name, key=each.key, note=note)
 
-    def _granted(self, handle: Any, asked: float, ttl: float) -> Held:
+    def _granted(self, handle: Any, asked: float, ttl: float, note: str = "") -> Held:
         at = now()
         self._leases += 1
         held = Held(f"{self._name}/{self._leases}", handle, asked, ttl)
-        self._tell("grant", at=at, key=held.key, lease=held.name, token=held.token, since=asked, seconds=ttl)
+        self._tell(
+            "grant",
+            at=at,
+            key=held.key,
+            lease=held.name,
+            token=held.token,
+            since=asked,
+            seconds=ttl,
+            note=note,
+        )
         return held
 
     def _refused(self, keys: list[str], asked: float, error: Exception) -> None:

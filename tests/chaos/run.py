@@ -12,6 +12,7 @@ from tests.chaos.history import Recorder, load, now
 from tests.chaos.injector import Injector
 from tests.chaos.place import Place
 from tests.chaos.plan import Plan
+from tests.faults.processes import warm_up
 
 INJECTOR = "injector"
 SLACK = 2.0
@@ -48,6 +49,7 @@ def run(plan: Plan) -> Outcome:
         place = Place(plan, stack)
         recorder = Recorder(plan.directory / f"{INJECTOR}.jsonl", INJECTOR)
         stack.callback(recorder.close)
+        warm_up()
         until = now() + plan.seconds
         crew = assemble(plan, place.url, until, stack)
         try:

@@ -21,3 +21,10 @@ PRELOADED = (
 )
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(list(PRELOADED))
+
+
+def warm_up() -> None:
+    """Return once that process has loaded everything, which takes seconds on a busy machine."""
+    first = FORKING.Process(target=int)
+    first.start()
+    first.join()
