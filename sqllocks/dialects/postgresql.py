@@ -182,7 +182,7 @@ class PostgresqlLeases(LeaseDialect):
         """
         single = make(self._wanted(signalled=signalled, single=True, **settings))
         batch = make(self._wanted(signalled=signalled, single=False, **settings))
-        return Statement(name, batch, single=Statement(f"{name} one", single))
+        return Statement(name, batch, single=Statement(name, single))
 
     def _wanted(self, *, signalled: bool, single: bool, **settings: str) -> CTE:
         """The batch as rows, read after ``settings`` were made for this one statement only."""

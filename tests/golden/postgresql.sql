@@ -52,7 +52,7 @@ FROM want
 LEFT OUTER JOIN won ON won.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
--- claim one
+-- claim, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('lock_timeout', '200ms', true) AS lock_timeout),
 want AS MATERIALIZED
@@ -110,7 +110,7 @@ FROM want
 LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
--- renew one
+-- renew, single
 WITH want AS MATERIALIZED
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h),
 mine AS
@@ -151,7 +151,7 @@ FROM want
 LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
--- release one
+-- release, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
 want AS MATERIALIZED
@@ -194,7 +194,7 @@ FROM want
 LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
--- break one
+-- break, single
 WITH want AS MATERIALIZED
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(signals)s::INTEGER AS INTEGER) AS s),
 mine AS

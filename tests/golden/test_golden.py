@@ -66,7 +66,8 @@ def compiled(name: str) -> str:
             if each is not None:
                 text = str(each.clause.compile(dialect=dialect)).strip()
                 lines = [line.rstrip() for line in BREAKS.sub("\n", text).splitlines()]
-                parts.append(f"-- {each.name}\n" + "\n".join(lines) + ";\n")
+                title = each.name if each is statement else f"{each.name}, single"
+                parts.append(f"-- {title}\n" + "\n".join(lines) + ";\n")
     return "\n".join(parts)
 
 
