@@ -26,6 +26,8 @@ demo: $(VENV)/.demo
 	$(BIN)/sqllocks demo
 
 # the servers are found, unpacked or installed, and started, by the tests themselves
+# (those of their processes that start anew need not compile the library anew, whatever the shell says)
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from sqllocks import LeaseLost, StaleFencingToken
 
 T = TypeVar("T")
 
 PAUSE = 0.005
+BETWEEN_LOOKS = 0.02
 
 
 def until(look: Callable[[], T], *, within: float = 5.0, what: str = "") -> T:
@@ -21,6 +24,34 @@ def until(look: Callable[[], T], *, within: float = 5.0, what: str = "") -> T:
         if time.monotonic() > limit:
             raise AssertionError(f"not within {within} s: {what or look}")
         time.sleep(PAUSE)
+
+
+def throughout(seconds: float, look: Callable[[], object]) -> int:
+    """Assert that every answer of ``look`` is true for so long; return how many there were.
+
+    It pauses between two looks: cases that run beside this one need the machine as well.
+    """
+    limit = time.monotonic() + seconds
+    looks = 0
+    while time.monotonic() < limit:
+        assert look(), f"no more after {seconds - limit + time.monotonic():.2f} s: {look}"
+        looks += 1
+        time.sleep(BETWEEN_LOOKS)
+    return looks
+
+
+def with_time_enough(attempt: Callable[[float], None], ttls: Sequence[float] = (0.5, 2.0, 8.0)) -> None:
+    """Run an attempt that is over soon with a short ttl; where a lease did not last, with a longer one.
+
+    On a busy machine a holder may stand still for longer than a short ttl, which rightly ends its lease.
+    """
+    for ttl in ttls[:-1]:
+        try:
+            attempt(ttl)
+        except (AssertionError, LeaseLost, StaleFencingToken):
+            continue
+        return
+    attempt(ttls[-1])
 
 
 class Stopwatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqllocks import BackendUnavailable, BackendUnsupported, LockHandle, StaleFe
 from sqllocks.dialects.guards import is_clustered, note_cluster
 from sqllocks.fencing import Guards
 from tests.conformance.calls import TTL
+from tests.conformance.polling import until
 from tests.conformance.subject import Subject
 from tests.fencing.application import LEVELS, Application
 from tests.golden.test_golden import dialect_of, mysql_dialect
@@ -93,20 +95,24 @@ def test_the_guard_changes_the_row(application: Application, mysql_subject: Subj
 def test_the_guard_proves_and_pins_there_too(
     application: Application, mysql_subject: Subject, clustered: Any
 ) -> None:
-    for level in LEVELS[mysql_subject.kind.server]:
-        stale = mysql_subject.a.acquire(mysql_subject.key(), ttl=TTL)
-        mysql_subject.expire(stale.lock_key)
-        present = mysql_subject.b.acquire(stale.lock_key, ttl=1.5)
-        engine = clustered.execution_options(isolation_level=level)
-        with application.transaction(engine=engine) as transaction:
+    # at all levels at the same time, so that their leases expire together
+    with ExitStack() as stack:
+        guarded = []
+        for level in LEVELS[mysql_subject.kind.server]:
+            stale = mysql_subject.a.acquire(mysql_subject.key(), ttl=TTL)
+            mysql_subject.expire(stale.lock_key)
+            present = mysql_subject.b.acquire(stale.lock_key, ttl=2)
+            engine = clustered.execution_options(isolation_level=level)
+            transaction = stack.enter_context(application.transaction(engine=engine))
             with pytest.raises(StaleFencingToken):
                 transaction.guard(stale)
             transaction.rollback()
             transaction.guard(present)
             transaction.guard(present)
-            while mysql_subject.now() < present.expires_at:
-                pass
-            assert mysql_subject.a.acquire(stale.lock_key, ttl=TTL).acquired is False
+            guarded.append((present, transaction))
+        for present, transaction in guarded:
+            until(lambda moment=present.expires_at: mysql_subject.now() > moment, what="the expiry")  # type: ignore[misc]
+            assert mysql_subject.a.acquire(present.lock_key, ttl=TTL).acquired is False
             transaction.commit()
     assert len(application.pins.told) == 2 * len(LEVELS[mysql_subject.kind.server])
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from sqlalchemy import delete, func, insert, literal, select, update
 from sqlalchemy.dialects import mssql
 
-from sqllocks import BackendUnsupported, LockHandle, LockValidationError
+from sqllocks import BackendUnsupported, LockHandle, LockValidationError, StaleFencingToken
 from sqllocks.fencing import Guards, accepts
 from tests.conformance.calls import TTL
 from tests.conformance.polling import until
 from tests.conformance.subject import Subject
 from tests.fencing.application import LEVELS, WAYS, Account, Application, Transaction
-from tests.fencing.test_guard import SHORT, taken
+from tests.fencing.test_guard import soon_over, taken
 from tests.fencing.test_snapshots import waiting
 
 ACCOUNTS: Any = Account.__table__
@@ -111,45 +112,71 @@ def test_one_statement_may_have_several(application: Application, table_subject:
 def test_it_pins_like_a_guard(application: Application, table_subject: Subject) -> None:
     name = application.account(table_subject.key())
     with application.transaction() as transaction:
-        handle = table_subject.a.acquire(name, ttl=SHORT)
-        statement = update(Account).where(Account.name == name, application.guards.fenced(handle))
-        assert transaction.execute(statement.values(balance=1)).rowcount == 1
-        until(lambda: table_subject.now() > handle.expires_at, what="the lease has expired")
-        assert taken(table_subject.b, name) is False
+
+        def write(handle: LockHandle) -> None:
+            statement = update(Account).where(Account.name == name, application.guards.fenced(handle))
+            if transaction.execute(statement.values(balance=1)).rowcount == 0:
+                raise StaleFencingToken("it was over", details={})
+
+        handle, _ = soon_over(table_subject, write)
+        until(lambda: table_subject.now() > handle.expires_at, within=10, what="the lease has expired")
+        assert taken(table_subject.b, handle.lock_key) is False
         transaction.commit()
-    assert taken(table_subject.b, name) is True
+    assert taken(table_subject.b, handle.lock_key) is True
 
 
 def test_c152_a_stale_update_that_waits_for_its_row_changes_nothing(
     application: Application, network_subject: Subject
 ) -> None:
-    for level in LEVELS[network_subject.kind.server]:
-        name = application.account(network_subject.key())
+    # at all levels at the same time, so that their leases expire together
+    with ExitStack() as stack:
+        writes = [
+            WaitingWrite(application, network_subject, stack, level)
+            for level in LEVELS[network_subject.kind.server]
+        ]
+        for number, write in enumerate(writes):
+            write.begin(ttl=3.0)
+            until(
+                lambda count=number + 1: waiting(network_subject) >= count,  # type: ignore[misc]
+                what=f"the write waits at {write.level}",
+            )
+        for write in writes:
+            write.check()
+
+
+class WaitingWrite:
+    """A fenced write of a row that somebody else keeps locked until the lease is over."""
+
+    def __init__(self, application: Application, subject: Subject, stack: ExitStack, level: str) -> None:
+        self.level = level
+        self._application = application
+        self._subject = subject
+        self._name = application.account(subject.key())
         engine = application.engine(isolation_level=level)
         with application.transaction(engine=engine) as warming:
             warming.execute("SELECT 1")
-        with (
-            application.transaction(engine=engine) as transaction,
-            network_subject.observer.engine.connect() as other,
-        ):
-            other.exec_driver_sql("BEGIN")
-            other.exec_driver_sql(f"SELECT 1 FROM accounts WHERE name = '{name}' FOR UPDATE")
-            handle = network_subject.a.acquire(name, ttl=SHORT)
-            fenced = application.guards.fenced(handle)
-            statement = update(ACCOUNTS).where(ACCOUNTS.c.name == name, fenced).values(balance=99)
-            writing = network_subject.a._threads.submit(transaction.execute, statement)
-            until(lambda: waiting(network_subject), what=f"the write waits at {level}")
-            until(
-                lambda moment=handle.expires_at: network_subject.now() > moment,  # type: ignore[misc]
-                what="the lease has expired",
-            )
-            later = network_subject.b.acquire(name, ttl=TTL)
-            other.exec_driver_sql("COMMIT")
-            result = writing.result(10)
-            # either the condition was looked at before the wait, and holds the takeover off, or after it
-            assert later.acquired is (result.rowcount == 0)
-            transaction.commit()
-        assert application.balance(name) == (0 if later.acquired else 99)
+        self._transaction = stack.enter_context(application.transaction(engine=engine))
+        self._other = stack.enter_context(subject.observer.engine.connect())
+        self._other.exec_driver_sql("BEGIN")
+        self._other.exec_driver_sql(f"SELECT 1 FROM accounts WHERE name = '{self._name}' FOR UPDATE")
+
+    def begin(self, ttl: float) -> None:
+        """Take the lease and send the write."""
+        self._handle = self._subject.a.acquire(self._name, ttl=ttl)
+        fenced = self._application.guards.fenced(self._handle)
+        statement = update(ACCOUNTS).where(ACCOUNTS.c.name == self._name, fenced).values(balance=99)
+        self._writing = self._subject.a._threads.submit(self._transaction.execute, statement)
+
+    def check(self) -> None:
+        """Let somebody else try for the expired lease, and then the write go on."""
+        until(lambda: self._subject.now() > self._handle.expires_at, what="the lease has expired")
+        later = self._subject.b.acquire(self._name, ttl=TTL)
+        self._other.exec_driver_sql("COMMIT")
+        result = self._writing.result(10)
+        # either the condition was looked at before the wait, and holds the takeover off, or after it
+        assert later.acquired is (result.rowcount == 0)
+        self._transaction.commit()
+        assert self._application.balance(self._name) == (0 if later.acquired else 99)
 
 
 def test_c152_a_lease_taken_over_before_the_write_waits(

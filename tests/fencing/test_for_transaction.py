@@ -9,7 +9,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from sqllocks import BackendUnavailable, LeaseLost, LockNotAcquired, LockTimeout, StaleFencingToken
-from tests.conformance.polling import Stopwatch, until
+from tests.conformance.polling import Stopwatch, until, with_time_enough
 from tests.conformance.subject import Subject
 from tests.fencing.application import Account, Application, Transaction
 
@@ -96,14 +96,17 @@ def test_c079_savepoints_do_not_free_it(application: Application, subject: Subje
 def test_it_is_kept_past_its_ttl_while_the_transaction_is_open(
     application: Application, subject: Subject
 ) -> None:
-    key, watch = subject.key(), Stopwatch()
-    with application.transaction() as transaction:
-        handle = hold(application, transaction, key, ttl=0.5)
-        until(lambda: watch.seconds > 1.5, within=5)
-        assert not acquirable(subject, key)
-        assert hold(application, transaction, key, ttl=0.5) == handle
-        transaction.commit()
-    until(lambda: not subject.b.locked(key), within=2)
+    def attempt(ttl: float) -> None:
+        key, watch = subject.key(), Stopwatch()
+        with application.transaction() as transaction:
+            handle = hold(application, transaction, key, ttl=ttl)
+            until(lambda: watch.seconds > 3 * ttl, within=60)
+            assert not acquirable(subject, key)
+            assert hold(application, transaction, key, ttl=ttl) == handle
+            transaction.commit()
+        until(lambda: not subject.b.locked(key), within=2)
+
+    with_time_enough(attempt)
 
 
 def test_it_is_released_after_an_outer_connections_transaction(
@@ -162,20 +165,25 @@ def leave(subject: Subject, manager: Any) -> None:
 
 
 def test_c148_a_guarded_lease_goes_on_past_three_ttls(application: Application, subject: Subject) -> None:
-    key, watch = subject.key(), Stopwatch()
-    manager = subject.a.provider.hold(key, ttl=0.5)
-    lease = enter(subject, manager)
-    with application.transaction() as transaction:
-        transaction.run(lambda: lease.guard(transaction.source))
-        until(lambda: watch.seconds > 1.5, within=5)
-        lease.check()
-        assert not acquirable(subject, key)
-        transaction.run(lambda: lease.guard(transaction.source))
-        transaction.commit()
-    lease.check()
-    assert subject.b.locked(key) is True
-    leave(subject, manager)
-    assert subject.b.locked(key) is False
+    def attempt(ttl: float) -> None:
+        key, watch = subject.key(), Stopwatch()
+        manager = subject.a.provider.hold(key, ttl=ttl)
+        lease = enter(subject, manager)
+        try:
+            with application.transaction() as transaction:
+                transaction.run(lambda: lease.guard(transaction.source))
+                until(lambda: watch.seconds > 3 * ttl, within=60)
+                lease.check()
+                assert not acquirable(subject, key)
+                transaction.run(lambda: lease.guard(transaction.source))
+                transaction.commit()
+            lease.check()
+            assert subject.b.locked(key) is True
+        finally:
+            leave(subject, manager)
+        assert subject.b.locked(key) is False
+
+    with_time_enough(attempt)
 
 
 def test_c149_a_release_before_the_transaction_ends_does_not_wait(

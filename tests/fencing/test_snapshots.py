@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -81,12 +81,17 @@ def test_a_takeover_since_the_snapshot_is_refused(application: Application, netw
 def test_own_renewals_since_the_snapshot_do_no_harm(
     application: Application, network_subject: Subject
 ) -> None:
-    for level in LEVELS[network_subject.kind.server]:
-        handle = network_subject.a.acquire(network_subject.key(), ttl=1.5)
-        with application.transaction(isolation_level=level) as transaction:
+    # at all levels at the same time, so that their leases expire together
+    with ExitStack() as stack:
+        renewed = []
+        for level in LEVELS[network_subject.kind.server]:
+            handle = network_subject.a.acquire(network_subject.key(), ttl=2)
+            transaction = stack.enter_context(application.transaction(isolation_level=level))
             transaction.execute(LOOK)
-            longer = network_subject.a.extend(handle.lock_key, owner_token=handle.owner_token, ttl=TTL)
-            assert longer is not None
+            owner = handle.owner_token
+            assert network_subject.a.extend(handle.lock_key, owner_token=owner, ttl=TTL) is not None
+            renewed.append((handle, transaction))
+        for handle, transaction in renewed:
             until(lambda moment=handle.expires_at: network_subject.now() > moment, what="the old expiry")  # type: ignore[misc]
             transaction.guard(handle)
             assert network_subject.b.acquire(handle.lock_key, ttl=TTL).acquired is False
@@ -171,8 +176,8 @@ def test_a_guard_waits_for_a_takeover_in_flight(application: Application, networ
         assert isinstance(guarding.exception(10), StaleFencingToken)
 
 
-def waiting(subject: Subject) -> bool:
-    """Tell whether some session of this database waits for a row."""
+def waiting(subject: Subject) -> int:
+    """Return how many sessions of this database wait for a row."""
     if subject.kind.server == "postgresql":
         counted = (
             "SELECT count(*) FROM pg_stat_activity"
@@ -184,7 +189,7 @@ def waiting(subject: Subject) -> bool:
             "SELECT count(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p"
             " ON p.id = t.trx_mysql_thread_id WHERE p.db = database() AND t.trx_state = 'LOCK WAIT'"
         )
-    return bool(subject.observer.rows(counted)[0][0])
+    return int(subject.observer.rows(counted)[0][0])
 
 
 def test_a_deadlock_is_a_conflict(application: Application, network_subject: Subject) -> None:
