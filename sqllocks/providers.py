@@ -9,9 +9,8 @@ from typing import Any
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Dialect
 
-from sqllocks.backends.base import Capabilities
+from sqllocks.backends.base import Capabilities, LeaseBackend
 from sqllocks.backends.lease_table import LeaseTable
-from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.leases import Leases
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.forms import AsyncioForm, BlockingForm
@@ -20,13 +19,18 @@ from sqllocks.policy import checked_wait
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
+from sqllocks.runtime.combining import AsyncioCombiner, BlockingCombiner
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
-from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, private_lines
+from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_memory
 from sqllocks.schema import TABLE_NAME, core_locks
 from sqllocks.transactional import TransactionHolds, on_asyncio_connection, on_blocking_connection
 
 __all__ = ["AsyncMemoryLockProvider", "AsyncSqlLockProvider", "MemoryLockProvider", "SqlLockProvider"]
+
+
+SHARED_STATEMENTS = 1
+"""Statements with the calls of several callers that are in flight at once."""
 
 
 class SqlLockProvider(BlockingForm):
@@ -56,7 +60,9 @@ class SqlLockProvider(BlockingForm):
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._sessions = BlockingSessions(engine, locks)
         self._room = room = BlockingRoom(bind, engine, locks)
-        backend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        backend: LeaseBackend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        if combine:
+            backend = BlockingCombiner(backend, limit=SHARED_STATEMENTS)
         clock = BlockingClock()
         self._leases = Leases(
             clock,
@@ -114,7 +120,9 @@ class AsyncSqlLockProvider(AsyncioForm):
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._sessions = AsyncioSessions(engine, locks, clock)
         self._room = room = AsyncioRoom(bind, engine, locks)
-        backend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        backend: LeaseBackend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        if combine:
+            backend = AsyncioCombiner(backend, limit=SHARED_STATEMENTS)
         self._background = AsyncioBackground()
         self._leases = Leases(
             clock, backend, namespace=namespace, holder=holder, lines=room.lines, wakeups=room.wakeups
@@ -148,10 +156,10 @@ class MemoryLockProvider(BlockingForm):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        backend, local = MemoryLeases(clock), BlockingClock()
-        self._leases = Leases(local, backend, lines=private_lines())
+        room, local = self._find(clock), BlockingClock()
+        self._leases = Leases(local, room.backend, namespace=room.namespace, lines=room.lines)
         self._holding = self._leases.holding(BlockingBackground())
-        self._guards = MemoryGuards(backend)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._transactions = TransactionHolds(
             local,
             self._leases,
@@ -164,6 +172,9 @@ class MemoryLockProvider(BlockingForm):
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._holding.close(checked_wait(timeout)))
 
+    def _find(self, clock: Callable[[], datetime] | None) -> MemoryRoom:
+        return private_memory(clock=clock)
+
 
 class AsyncMemoryLockProvider(AsyncioForm):
     """Leases in the memory of this object: for tests and for programs that are one process.
@@ -173,12 +184,12 @@ class AsyncMemoryLockProvider(AsyncioForm):
     """
 
     def __init__(self, *, clock: Callable[[], datetime] | None = None) -> None:
-        backend, local = MemoryLeases(clock), AsyncioClock()
+        room, local = self._find(clock), AsyncioClock()
         self._clock = local
         self._background = AsyncioBackground()
-        self._leases = Leases(local, backend, lines=private_lines())
+        self._leases = Leases(local, room.backend, namespace=room.namespace, lines=room.lines)
         self._holding = self._leases.holding(self._background)
-        self._guards = MemoryGuards(backend)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._transactions = TransactionHolds(
             local,
             self._leases,
@@ -193,6 +204,9 @@ class AsyncMemoryLockProvider(AsyncioForm):
         await self._clock.settle(longest)
         await self._holding.close(longest)
         await self._background.stop()
+
+    def _find(self, clock: Callable[[], datetime] | None) -> MemoryRoom:
+        return private_memory(clock=clock)
 
 
 def _capabilities(dialect: str, table: str, schema: str | None) -> Capabilities:
