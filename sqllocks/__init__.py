@@ -25,6 +25,19 @@ from sqllocks.providers import (
     MemoryLockProvider,
     SqlLockProvider,
 )
+from sqllocks.registry import (
+    create_async_elector,
+    create_async_elector_auto,
+    create_async_locker,
+    create_async_provider,
+    create_elector,
+    create_elector_auto,
+    create_locker,
+    create_provider,
+    register_elector,
+    register_locker,
+    register_provider,
+)
 from sqllocks.session_lock import AsyncSessionLock, AsyncTerm, SessionLock, Term
 
 __all__ = [
@@ -67,6 +80,17 @@ __all__ = [
     "TransactionConflict",
     "accepts",
     "async_guard",
+    "create_async_elector",
+    "create_async_elector_auto",
+    "create_async_locker",
+    "create_async_provider",
+    "create_elector",
+    "create_elector_auto",
+    "create_locker",
+    "create_provider",
     "guard",
     "locked",
+    "register_elector",
+    "register_locker",
+    "register_provider",
 ]

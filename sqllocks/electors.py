@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.electing import Campaign
 from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
@@ -24,14 +23,15 @@ from sqllocks.protocols import AsyncElector, Elector
 from sqllocks.providers import AsyncSqlLockProvider, SqlLockProvider
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
-from sqllocks.runtime.rooms import private_lines
+from sqllocks.runtime.rooms import MemoryRoom, private_memory
 from sqllocks.session_lock import AsyncTerm, Term, over
 
-__all__ = ["AsyncMemoryElector", "AsyncSqlElector", "MemoryElector", "SqlElector"]
+__all__ = ["PREFIX", "AsyncMemoryElector", "AsyncSqlElector", "MemoryElector", "SqlElector"]
 
 logger = logging.getLogger("sqllocks")
 
 PREFIX = "election:"
+"""What goes before each key that is stood for, unless told otherwise."""
 _STRATEGIES = ("auto", "session", "lease")
 
 
@@ -287,16 +287,19 @@ class MemoryElector(_BlockingElector):
         on_error: Callable[[BaseException], Any] | None = None,
     ) -> None:
         long, beat = checked_lease(lease, heartbeat)
-        backend, clock = MemoryLeases(kind="session"), BlockingClock()
-        leases = Leases(clock, backend, namespace=checked_prefix(prefix), lines=private_lines())
+        room, clock = self._find(checked_prefix(prefix)), BlockingClock()
+        leases = Leases(clock, room.backend, namespace=room.namespace, lines=room.lines)
         seat = Seat(leases, leases.holding(BlockingBackground()), round(long * 1_000_000), beat)
         self._seat = seat
-        self._guards = MemoryGuards(backend, namespace=prefix)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._on_error = on_error
         self._campaign = Campaign(clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._seat.holding.close(checked_wait(timeout)))
+
+    def _find(self, namespace: str) -> MemoryRoom:
+        return private_memory("session", namespace=namespace)
 
     def _looking(self) -> Leases:
         return self._seat.leases
@@ -315,12 +318,12 @@ class AsyncMemoryElector(_AsyncioElector):
         on_error: Callable[[BaseException], Any] | None = None,
     ) -> None:
         long, beat = checked_lease(lease, heartbeat)
-        backend, self._clock = MemoryLeases(kind="session"), AsyncioClock()
+        room, self._clock = self._find(checked_prefix(prefix)), AsyncioClock()
         self._background = AsyncioBackground()
-        leases = Leases(self._clock, backend, namespace=checked_prefix(prefix), lines=private_lines())
+        leases = Leases(self._clock, room.backend, namespace=room.namespace, lines=room.lines)
         seat = Seat(leases, leases.holding(self._background), round(long * 1_000_000), beat)
         self._seat = seat
-        self._guards = MemoryGuards(backend, namespace=prefix)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._on_error = on_error
         self._campaign = Campaign(self._clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
 
@@ -329,6 +332,9 @@ class AsyncMemoryElector(_AsyncioElector):
         await self._clock.settle(longest)
         await self._seat.holding.close(longest)
         await self._background.stop()
+
+    def _find(self, namespace: str) -> MemoryRoom:
+        return private_memory("session", namespace=namespace)
 
     def _looking(self) -> Leases:
         return self._seat.leases

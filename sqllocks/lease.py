@@ -34,7 +34,8 @@ class Held:
         self._kept = kept
         self._guards = guards
         # the keeper knows `kept` alone, so this object can be collected, and then the lock is given back
-        weakref.finalize(self, holding.keeper.dropped, kept).atexit = False
+        self._finalizer = weakref.finalize(self, holding.keeper.dropped, kept)
+        self._finalizer.atexit = False
 
     @property
     def lost(self) -> bool:

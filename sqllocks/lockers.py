@@ -9,7 +9,6 @@ from sqlalchemy import MetaData
 from sqlalchemy.engine import Dialect
 
 from sqllocks.backends.base import Capabilities
-from sqllocks.backends.memory import MemoryLeases
 from sqllocks.backends.session_locks import SessionLocks
 from sqllocks.core.leases import Leases
 from sqllocks.core.locking import Seat
@@ -34,7 +33,7 @@ from sqllocks.runtime.dedicated_asyncio import AsyncioDedicated
 from sqllocks.runtime.dedicated_blocking import BlockingDedicated
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
-from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, private_lines
+from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_lines, private_memory
 from sqllocks.schema import TABLE_NAME, core_locks
 from sqllocks.session_lock import AsyncSessionLock, SessionLock
 
@@ -247,14 +246,17 @@ class MemoryLocker(_BlockingLocker):
 
     def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
         plan = _plan(lease, heartbeat, None)
-        backend = MemoryLeases(kind="session")
-        leases = Leases(BlockingClock(), backend, lines=private_lines())
+        room = self._find()
+        leases = Leases(BlockingClock(), room.backend, namespace=room.namespace, lines=room.lines)
         holding = leases.holding(BlockingBackground())
         self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
-        self._guards = MemoryGuards(backend)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._seat.holding.close(checked_wait(timeout)))
+
+    def _find(self) -> MemoryRoom:
+        return private_memory("session")
 
 
 class AsyncMemoryLocker(_AsyncioLocker):
@@ -262,19 +264,22 @@ class AsyncMemoryLocker(_AsyncioLocker):
 
     def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
         plan = _plan(lease, heartbeat, None)
-        backend = MemoryLeases(kind="session")
+        room = self._find()
         self._clock = AsyncioClock()
         self._background = AsyncioBackground()
-        leases = Leases(self._clock, backend, lines=private_lines())
+        leases = Leases(self._clock, room.backend, namespace=room.namespace, lines=room.lines)
         holding = leases.holding(self._background)
         self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
-        self._guards = MemoryGuards(backend)
+        self._guards = MemoryGuards(room.backend, namespace=room.namespace)
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
         await self._clock.settle(longest)
         await self._seat.holding.close(longest)
         await self._background.stop()
+
+    def _find(self) -> MemoryRoom:
+        return private_memory("session")
 
 
 def _plan(lease: Seconds, heartbeat: Seconds, pooler: str | None) -> SessionPlan:

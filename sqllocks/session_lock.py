@@ -147,6 +147,7 @@ class Term(_Carried):
         stop: threading.Event | None = None,
     ) -> None:
         super().__init__(holding, kept, guards)
+        self._finalizer.detach()  # its elector gives it back, after this object may have gone
         self._key = key
         self._stop = stop
         self._finished = threading.Event()
@@ -220,6 +221,7 @@ class AsyncTerm(_Carried):
 
     def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards, *, key: str) -> None:
         super().__init__(holding, kept, guards)
+        self._finalizer.detach()  # its elector gives it back, after this object may have gone
         self._key = key
         self._finished = asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +30,12 @@ class MemoryLeases:
         self._rows: dict[str, StoredLock] = {}
         self._pins: Counter[str] = Counter()
         self._mutex = threading.Lock()
+
+    def of_kind(self, kind: str) -> MemoryLeases:
+        """Return a view of the same memory, whose grants are of another kind."""
+        view = copy.copy(self)
+        view._kind = kind
+        return view
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
         with self._mutex:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from sqllocks.model import LockInfo, Seconds
@@ -42,6 +43,10 @@ class Elector(Protocol):
 
     def __enter__(self) -> Self: ...
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 @runtime_checkable
 class AsyncElector(Protocol):
@@ -72,3 +77,7 @@ class AsyncElector(Protocol):
         ...
 
     async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

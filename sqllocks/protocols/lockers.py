@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from sqllocks.model import LockInfo, Seconds
@@ -49,6 +50,10 @@ class Locker(Protocol):
 
     def __enter__(self) -> Self: ...
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 @runtime_checkable
 class AsyncLocker(Protocol):
@@ -88,3 +93,7 @@ class AsyncLocker(Protocol):
         ...
 
     async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, NoReturn, cast
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import AssertionPool, NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
@@ -14,7 +14,7 @@ from sqlalchemy.pool import AssertionPool, NullPool, Pool, QueuePool, SingletonT
 from sqllocks.dialects import dialect_class
 from sqllocks.errors import BackendUnsupported, LockValidationError
 
-__all__ = ["async_engine_for", "connection_limit", "engine_for"]
+__all__ = ["async_engine_for", "connection_limit", "engine_for", "parsed"]
 
 MAX_CONNECTIONS = 2
 _ALIASES = {"postgres": "postgresql"}
@@ -102,16 +102,20 @@ def _wrong(bind: Any, caller: str, remedy: str) -> NoReturn:
     raise TypeError(f"{caller} cannot be bound to a {type(bind).__name__}: {hint}")
 
 
-def _from_url(text: str | URL, *, asyncio: bool) -> Any:
+def parsed(text: str | URL) -> URL:
+    """Return the URL, or raise ``LockValidationError``, which never shows its password."""
     try:
-        url = make_url(text)
+        return make_url(text)
     except (ArgumentError, ValueError):
         # SQLAlchemy's message would repeat the text, password and all
         raise LockValidationError(
             "the database URL cannot be parsed; expected dialect[+driver]://user:password@host/database "
             "(write reserved characters of the password as %XX)"
         ) from None
-    url = _with_driver(url, asyncio=asyncio)
+
+
+def _from_url(text: str | URL, *, asyncio: bool) -> Any:
+    url = _with_driver(parsed(text), asyncio=asyncio)
     _check_url(url)
     try:
         make = create_async_engine if asyncio else create_engine
@@ -125,6 +129,10 @@ def _from_url(text: str | URL, *, asyncio: bool) -> Any:
         ) from error
     except ArgumentError as error:
         raise LockValidationError(f"the database URL is not accepted: {error}") from error
+    except InvalidRequestError as error:
+        raise LockValidationError(
+            f"{url.drivername!r} is not an asyncio driver; leave the driver out, or use the blocking class"
+        ) from error
     if not asyncio and engine.dialect.is_async:
         raise LockValidationError(
             f"{url.drivername!r} is an asyncio driver; leave the driver out, or use the Async class"

@@ -6,6 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -13,6 +15,7 @@ from sqlalchemy import URL, Engine, Table, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
+from sqllocks.backends.memory import MemoryLeases
 from sqllocks.core.lines import Lines
 from sqllocks.dialects.postgresql_waiting import signal
 from sqllocks.runtime.kept import inherit
@@ -20,7 +23,7 @@ from sqllocks.runtime.wakeup import Hub, KeyWatch
 from sqllocks.runtime.wakeup_asyncio import AsyncioHub
 from sqllocks.runtime.wakeup_blocking import BlockingHub
 
-__all__ = ["AsyncioRoom", "BlockingRoom", "private_lines"]
+__all__ = ["AsyncioRoom", "BlockingRoom", "MemoryRoom", "private_lines", "private_memory", "process_memory"]
 
 _mutex = threading.Lock()
 # each lives as long as a provider that uses it
@@ -35,6 +38,33 @@ def private_lines() -> Lines:
     with _mutex:
         _every_line.add(lines)
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoom:
+    """Where the locks of a memory twin are, and what goes before its keys."""
+
+    backend: MemoryLeases
+    lines: Lines
+    namespace: str = ""
+
+
+def private_memory(
+    kind: str = "lease", *, namespace: str = "", clock: Callable[[], datetime] | None = None
+) -> MemoryRoom:
+    """Return a memory that nobody else shares."""
+    return MemoryRoom(MemoryLeases(clock, kind=kind), private_lines(), namespace)
+
+
+def process_memory(kind: str = "lease", *, namespace: str = "") -> MemoryRoom:
+    """Return the one memory of this process; a forked child has another one."""
+    new = private_memory()
+    with _mutex:
+        shared = _memories.setdefault(os.getpid(), new)
+    return MemoryRoom(shared.backend.of_kind(kind), shared.lines, namespace)
+
+
+_memories: dict[int, MemoryRoom] = {}
 
 
 class BlockingRoom:
