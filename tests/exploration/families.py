@@ -173,7 +173,9 @@ class Postgresql(Family):
             return (), (parameters["key"],)
         if "owners" not in parameters:
             return (), tuple(parameters.get("keys", ()))
-        columns = (parameters[name] for name in ("keys", "owners", "attempts", "ttls", "holders"))
+        columns = [parameters[name] for name in ("keys", "owners", "attempts", "ttls", "holders")]
+        if isinstance(columns[0], str):  # a batch of one goes without arrays
+            return (Want(*columns),), ()
         return tuple(map(Want, *columns)), ()
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:

@@ -164,7 +164,8 @@ class _Session:
 
     async def query(self, statement: Statement, parameters: Parameters) -> Result:
         idle = parameters.get("idle", 0)
-        query = Query(statement.name, *self._port.family.decoded(parameters), idle)
+        # a batch of one may have a statement of its own, which does the same
+        query = Query(statement.name.removesuffix(" one"), *self._port.family.decoded(parameters), idle)
         self._port.queries.append(query)
         reply = await self._port.ask(query)
         assert isinstance(reply, Answered), reply

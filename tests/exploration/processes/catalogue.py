@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
+from sqllocks.errors import BackendUnavailable
 from tests.exploration.catalogue import DEPTH
 from tests.exploration.families import FAMILIES, family
 from tests.exploration.processes.programs import Budget, Program, Scenario
 from tests.exploration.processes.tasks import TTL, Process
 
-__all__ = ["process_catalogue"]
+__all__ = ["extends", "process_catalogue", "scenarios_on"]
 
 WORK = TTL / 2
 """Long enough for one renewal."""
@@ -21,6 +23,13 @@ async def holds(process: Process) -> None:
     async with process.block(lease):
         await process.work(WORK)
         process.check(lease)
+
+
+async def holds_long(process: Process) -> None:
+    """Hold a key past the time at which a renewal that hangs has cost it."""
+    [lease] = await process.hold("k")
+    async with process.block(lease):
+        await process.work(2 * TTL)
 
 
 async def takes(process: Process) -> None:
@@ -57,7 +66,8 @@ async def extends(process: Process) -> None:
     [lease] = await process.hold("k")
     async with process.block(lease):
         await process.work(TTL / 3)
-        await process.extend(lease, TTL / 2)
+        with suppress(BackendUnavailable):
+            await process.extend(lease, TTL / 2)
         process.check(lease)
         await process.work(TTL / 4)
         process.check(lease)
@@ -153,12 +163,12 @@ def process_catalogue(depth: int = DEPTH) -> dict[str, Scenario]:
     return {
         f"{name}-{what}": scenario
         for name in FAMILIES
-        for what, scenario in _on(name, max(depth - 1, 0))
+        for what, scenario in scenarios_on(name, max(depth - 1, 0))
         if depth > 1 or what in SOMEWHERE.get(name, (what,))
     }
 
 
-def _on(name: str, more: int) -> Iterator[tuple[str, Scenario]]:
+def scenarios_on(name: str, more: int) -> Iterator[tuple[str, Scenario]]:
     def of(
         *programs: Program, keys: str = "k", late: bool = False, nap: float = 1.0, **budget: int
     ) -> Scenario:
@@ -170,6 +180,7 @@ def _on(name: str, more: int) -> Iterator[tuple[str, Scenario]]:
     yield "keeper-faults", of(*held, faults=2 + more, late=True)
     yield "keeper-cancelled", of(*held, faults=more, stalls=1, interrupts=1)
     yield "keeper-dies", of(*held, faults=more, stalls=1, deaths=1, late=True)
+    yield "keeper-hangs", of((holds_long,), faults=more, stalls=1)
     yield "two-keys", of((holds_both,), (takes_b,), keys="ab", faults=1 + more, pins=more)
     yield "two-keys-pinned", of((holds_both,), keys="ab", pins=1, stalls=more)
     yield "extends", of((extends,), (takes,), faults=1 + more, stalls=more)

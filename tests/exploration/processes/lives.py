@@ -29,6 +29,8 @@ __all__ = ["ALARM", "Belief", "Cue", "Life", "Lives", "Pending"]
 
 AT_ONCE = 200
 """Processes that are kept for going on; a search that goes deep first needs the last few."""
+LONGEST = 150
+"""Most replies that a process may need."""
 ALARM = 1000
 """Alarms are numbered from here, strands below."""
 
@@ -118,6 +120,8 @@ class Lives(logging.Handler):
     def after(self, place: int, life: Life, cue: Cue) -> Life:
         """Go on with one more reply."""
         if cue not in life.next:
+            if len(life.cues) > LONGEST:
+                raise Violation(f"{life.name} goes on without end")
             run = self._running.pop(life, None) or self._again(place, life)
             self._play(run, cue)
             life.next[cue] = self._life(life.name, (*life.cues, cue), run)

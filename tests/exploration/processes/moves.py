@@ -66,9 +66,10 @@ class Moves:
             yield from self._of_strand(state, place, life, pending)
         yield from self._of_world(state)
         calm = not any(_moves(pending) or self._due(state, pending) for _, _, pending in runs)
-        if calm:
-            for _, life in alive:
+        for _, life in alive:
+            if not any(self._due(state, pending) for pending in life.pending):
                 check_told(state, life)
+        if calm:
             yield from self._of_time(state, runs)
         if any(not isinstance(pending.ask, Ready) for _, life in alive for pending in life.pending):
             yield from self._of_faults(state, alive)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tests.exploration.asks import Query, Ready
-from tests.exploration.families import LOCKED, WRITER
+from tests.exploration.families import GUARDED, LOCKED, WRITER
 from tests.exploration.processes.lives import Belief, Life
 from tests.exploration.processes.port import FOREVER
 from tests.exploration.processes.tasks import Fact
@@ -36,9 +36,23 @@ def check_change(before: State, after: Mapping[str, Row], query: Query) -> None:
             _need(row.token > dict(before.tops).get(key, 0), f"the token of {key!r} did not rise")
             _need(key not in pins, f"{key!r} was granted although a transaction pins its row")
         else:
-            alive = held(old_row, now) or query.statement == "revive"
-            _need(alive, f"{key!r} was changed although its lease was over")
+            _check_kept(before, old_row, row, query)
             _need(pins.get(key) not in (LOCKED, WRITER), f"the locked row of {key!r} was changed")
+
+
+def _check_kept(before: State, old: Row | None, row: Row, query: Query) -> None:
+    """The same grant is renewed while it lasts (after a guard, longer), or ends, but not too early."""
+    if query.statement == "revive":
+        own = old is not None and any(want.attempt == old.attempt for want in query.wants)
+        _need(own, f"{row.key!r} was revived by somebody else")
+    else:
+        _need(held(old, before.database), f"{row.key!r} was changed although its lease was over")
+    if query.statement == "release":
+        facts = (fact for life in before.lives if life for fact in life.facts if fact.what == "granted")
+        minimum = [fact.detail for fact in facts if (fact.key, fact.token) == (row.key, row.token)]
+        for least in minimum:
+            early = isinstance(least, int) and row.expires < row.acquired + least
+            _need(not early, f"{row.key!r} became free before its minimum hold was over")
 
 
 def check_beliefs(state: State) -> None:
@@ -137,11 +151,17 @@ def _checked(state: State, place: int, life: Life, fact: Fact) -> None:
 
 
 def _lost(state: State, place: int, life: Life, fact: Fact) -> None:
+    if any(other.what == "closes" for other in life.facts):
+        return  # a shutdown tells before it gives back
     row = state.row(fact.key)
     grant = (fact.key, fact.token)
     belief = next(belief for belief in life.beliefs if (belief.key, belief.token) == grant)
     own = row is not None and row.token == fact.token and row.attempt == belief.attempt
     kept = own and held(row, state.database) and belief.until > state.now
+    pinned = own and any(
+        (pin.key, pin.place) == (fact.key, place) and pin.kind != GUARDED for pin in state.pins
+    )
+    _need(not pinned, f"the lease of {fact.key!r} is said to be lost while its row is pinned")
     _need(not kept, f"the lease of {fact.key!r} is said to be lost while it is held")
 
 

@@ -183,6 +183,7 @@ class Process:
 
     async def close(self, timeout: float) -> None:
         """Shut the provider down."""
+        self._tell("closes")
         await self.holding.close(timeout)
         self._tell("closed")
 
