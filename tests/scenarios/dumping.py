@@ -46,7 +46,7 @@ def _with_mysqldump(source: Observer, target: Observer) -> str:
     for dump, client in names:
         # MariaDB's programs also have the names of MySQL's, and cannot log in to it
         if shutil.which(dump) and shutil.which(client) and _is_of(source.server, dump):
-            made = _run([dump, "--single-transaction", *_mysql(source.url), "core_locks"], source.url)
+            made = _run([dump, *_mysql(source.url, "--single-transaction"), "core_locks"], source.url)
             _run([client, *_mysql(target.url)], target.url, made)
             return dump
     return ""
@@ -83,9 +83,9 @@ def _postgresql(url: URL) -> list[str]:
     return [*where, "-d", str(url.database)]
 
 
-def _mysql(url: URL) -> list[str]:
+def _mysql(url: URL, *options: str) -> list[str]:
     where = ["--no-defaults", "--protocol=tcp", f"--host={url.host}", f"--port={url.port or 3306}"]
-    return [*where, f"--user={url.username}", str(url.database)]
+    return [*where, f"--user={url.username}", *options, str(url.database)]
 
 
 def _run(argv: list[Any], url: URL | None, given: bytes | None = None) -> bytes:

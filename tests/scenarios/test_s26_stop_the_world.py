@@ -23,7 +23,7 @@ from tests.scenarios.workers import Worker
 from tests.servers import require_server
 
 TTL = 2.0
-STOPPED = 4.5
+STOPPED = 4.0
 AT_MOST = 1.0
 SLACK = 1.0
 OUTSIDE = 20
@@ -151,11 +151,12 @@ def test_s26_a_stopped_holder_is_taken_over_and_refused_when_it_wakes(arena: Are
                     process.contend()
                     assert watch.seconds < process.limit, "not granted while the holder was stopped"
                 waiting = [process for process in waiting if len(process.taken) < len(process.keys)]
-            until(lambda: watch.seconds > STOPPED, within=STOPPED + 1)
+            until(lambda: watch.seconds > TTL, within=TTL + 1)
             for process in crowd.processes:
                 if not process.freed:
                     process.contend()
                     assert not process.taken, "a transaction that is open was passed"
+            until(lambda: watch.seconds > STOPPED, within=STOPPED + 1)
         for process in crowd.processes:
             for report in process.worker.run(stopping.go_on):
                 check(process, report)
