@@ -82,6 +82,9 @@ class MigrationGuard:
         if connection is None or not self._inside(context, connection, written=written):
             self._held.ask()
             return
+        if not inspect(connection).has_table(TABLE_NAME):
+            # dropped by this very run perhaps, which keeps everybody who asks for it waiting
+            return
         try:
             self._held.guard(connection)
         except LockValidationError:
@@ -93,10 +96,7 @@ class MigrationGuard:
         # elsewhere SQLite's file is locked by the first write; before it, a proof would begin a transaction
         # that a revision need not expect (PRAGMA foreign_keys does nothing in one)
         transactional = context.impl.transactional_ddl or (written and name == "sqlite")
-        if not transactional or name not in _PROVES_INSIDE or not self._same_database(connection):
-            return False
-        # it may have been dropped by this very run, or lie outside the search path
-        return inspect(connection).has_table(TABLE_NAME)
+        return transactional and name in _PROVES_INSIDE and self._same_database(connection)
 
     def _same_database(self, connection: Connection) -> bool:
         return self._engine is not None and _place(self._engine) == _place(connection.engine)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from time import sleep
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
@@ -13,6 +14,7 @@ from sqlalchemy import Engine
 from sqllocks.errors import (
     BackendUnavailable,
     BackendUnsupported,
+    LeaseLost,
     LockError,
     LockNotAcquired,
     LockTimeout,
@@ -28,6 +30,10 @@ __all__ = ["Held", "Wish", "migration_lock"]
 
 # under "alembic", because fileConfig() in env.py disables every logger that alembic.ini does not name
 logger = logging.getLogger("alembic.sqllocks")
+_UNKNOWN = "held by a session that has not said who it is"
+_GRACE = 1.0
+"""Seconds in which a holder says who it is."""
+_LOOK = 0.02
 
 
 class Held(Protocol):
@@ -107,11 +113,20 @@ def migration_lock(engine: Engine, wish: Wish) -> Generator[Held]:
             _make_table(provider, wish.key)
             yield _obtain(stack, provider, engine, wish)
             done = True
-    except SchemaMissing as error:
-        if not done:
+    except (SchemaMissing, LeaseLost):
+        # nothing is left to give back where the migrations themselves dropped the lock table
+        if not done or not _dropped(engine, wish.key):
             raise
-        # the migrations themselves dropped the lock table, so there is nothing left to give back
-        logger.info("the lock of the migrations ended with its table: %s", error.message)
+        logger.info("the lock %r ended with its table", wish.key)
+
+
+def _dropped(engine: Engine, key: str) -> bool:
+    try:
+        with SqlLockProvider(engine) as provider:
+            provider.inspect(key)
+    except SchemaMissing:
+        return True
+    return False
 
 
 def _make_table(provider: SqlLockProvider, key: str) -> None:
@@ -145,39 +160,54 @@ def _obtain(stack: ExitStack, provider: SqlLockProvider, engine: Engine, wish: W
 def _waited(take: Callable[[float | None], Held], provider: SqlLockProvider, wish: Wish) -> Held:
     """Take the lock, and tell for whom one waits; both kinds poll, and wait in no transaction."""
     started = now()
-    try:
-        return take(0)
-    except LockNotAcquired as busy:
-        if wish.wait == 0:
-            raise _timeout(provider, wish) from busy
+    held, holder = _refused(take, provider, wish)
+    if held is not None:
+        return held
+    if wish.wait == 0:
+        raise _timeout(wish, holder)
     limit = "without limit" if wish.wait is None else f"up to {wish.wait:g} s"
-    logger.warning("waiting %s for %r: it is %s", limit, wish.key, _who(provider, wish.key))
+    logger.warning("waiting %s for %r: it is %s", limit, wish.key, holder)
     left = None if wish.wait is None else max(started + wish.wait - now(), 0.0)
     try:
         held = take(left)
     except LockNotAcquired as busy:
-        raise _timeout(provider, wish) from busy
+        raise _timeout(wish, _who(provider, wish.key) or _UNKNOWN) from busy
     held.waited = now() - started
     logger.info("got %r after %.1f s", wish.key, held.waited)
     return held
 
 
-def _who(provider: SqlLockProvider, key: str) -> str:
+def _refused(
+    take: Callable[[float | None], Held], provider: SqlLockProvider, wish: Wish
+) -> tuple[Held | None, str]:
+    """Return the lock where it is free, else who has it."""
+    limit = now() + _GRACE
+    while True:
+        with suppress(LockNotAcquired):
+            return take(0), ""
+        # a session lock is taken at the server first, and its row says who has it a moment later
+        holder = _who(provider, wish.key)
+        if holder is not None or now() > limit:
+            return None, holder or _UNKNOWN
+        sleep(_LOOK)
+
+
+def _who(provider: SqlLockProvider, key: str) -> str | None:
     try:
         info = provider.inspect(key)
     except LockError as error:
         return f"held, but by whom could not be asked ({error.message})"
     if info is None or not info.held:
-        return "free again"
+        return None
     since = f" since {info.acquired_at.isoformat()}" if info.acquired_at else ""
     until = f", until {info.expires_at.isoformat()} unless renewed" if info.expires_at else ""
     return f"held by {info.holder!r}{since} ({info.kind}, token {info.fencing_token}{until})"
 
 
-def _timeout(provider: SqlLockProvider, wish: Wish) -> LockTimeout:
+def _timeout(wish: Wish, holder: str) -> LockTimeout:
     return LockTimeout(
         f"no migration was applied: {wish.key!r} is not free after a wait of {wish.wait or 0:g} s; it is "
-        f"{_who(provider, wish.key)}. Wait longer for a migrator that is at work. One that died loses it by "
+        f"{holder}. Wait longer for a migrator that is at work. One that died loses it by "
         f"itself; for one that is stuck, end its process, then `sqllocks break {wish.key} --url URL`.",
         details={"lock_key": wish.key},
     )

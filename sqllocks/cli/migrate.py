@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +75,8 @@ def migrate_command(
         raise click.ClickException("this needs Alembic: pip install 'sqllocks[alembic]'") from error
     config = _configuration(path, name, extra, url)
     try:
-        # what it waits for goes to stderr by way of logging, as Alembic's own messages do
+        # for whom it waits is logged; an env.py that sets logging up itself replaces this
+        logging.basicConfig(level=logging.WARNING, format="sqllocks: %(message)s")
         result = apply_migrations(config, revision, wait=wait)
     except CommandError as error:
         messages.say(str(error))
