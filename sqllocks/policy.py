@@ -13,6 +13,7 @@ __all__ = [
     "BUSY_PATIENCE",
     "DRAIN_PAUSE",
     "KEY_LENGTH",
+    "LONGEST_RETRY",
     "MAX_TTL",
     "MIN_TTL",
     "OWNER_LENGTH",
@@ -23,6 +24,7 @@ __all__ = [
     "RETRY_PAUSE",
     "SINGLE_WRITER_PATIENCE",
     "SINGLE_WRITER_PAUSE",
+    "UNPINNED_PATIENCE",
     "VICTIM_PATIENCE",
     "WAIT_CEILING",
     "WAIT_FLOOR",
@@ -72,6 +74,10 @@ RENEWAL_SLICE = 1000
 """Most leases that one statement renews."""
 RELEASE_PATIENCE = 2.0
 """Seconds a release or renewal asks again for a locked row."""
+LONGEST_RETRY = 600_000_000
+"""Microseconds for which a release without a known ttl is tried further."""
+UNPINNED_PATIENCE = 1.0
+"""Seconds for which a lease past its deadline waits for the renewal that follows a guarded transaction."""
 WAIT_FLOOR = 0.01
 """Shortest pause of a waiter between two looks, in seconds."""
 WAIT_CEILING = 0.5

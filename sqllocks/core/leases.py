@@ -22,6 +22,7 @@ from sqllocks.dialects.base import Fault, StoredLock, Want
 from sqllocks.errors import BackendUnavailable, LockNotAcquired, LockTimeout
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import (
+    LONGEST_RETRY,
     PURGE_SLICE,
     RELEASE_PATIENCE,
     checked_idle,
@@ -40,8 +41,6 @@ T = TypeVar("T")
 _FOREVER = float("inf")
 LOOK_PAUSE = 0.05
 """Seconds between two looks of one who may only look."""
-LONGEST_RETRY = 600_000_000
-"""Microseconds for which a release without a known ttl is tried further."""
 
 
 class Leases:

@@ -8,16 +8,20 @@ lease that is kept is sent then, before ``commit()`` returns.
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqllocks.backends.base import LeaseBackend
 from sqllocks.backends.port import Clock
 from sqllocks.core.insist import Patience, insist
 from sqllocks.core.keeping import Keeper
+from sqllocks.core.kept import Kept
 from sqllocks.dialects.base import Fault, Verdict, Want
 from sqllocks.errors import LockError
-from sqllocks.policy import RELEASE_PATIENCE
+from sqllocks.policy import LONGEST_RETRY, RELEASE_PATIENCE, UNPINNED_PATIENCE
 
 __all__ = ["Pinning"]
 
+UNANSWERED = "its ttl was over when the guarded transaction ended, and no renewal was answered"
 REFUSED = "somebody else took it over when the guarded transaction ended"
 
 
@@ -59,10 +63,20 @@ class Pinning:
                 continue
             # still suspended while it is asked: over the ttl it may be renewed only if nobody was quicker
             kept.refused = False
-            await self._keeper.renew_now(kept)
-            kept.pins -= 1
+            alarm = self._clock.alarm(self._patience(kept), partial(self._unanswered, kept))
+            try:
+                await self._keeper.renew_now(kept)
+            finally:
+                alarm.cancel()
+                kept.pins -= 1
             if kept.refused:
                 self._keeper.lose(kept, REFUSED)
+
+    def _unanswered(self, kept: Kept) -> None:
+        self._keeper.lose(kept, UNANSWERED)
+
+    def _patience(self, kept: Kept) -> float:
+        return max(kept.deadline - self._clock.now(), UNPINNED_PATIENCE)
 
     async def _release(self, want: Want) -> None:
         try:
@@ -72,4 +86,4 @@ class Pinning:
                 return
         except (Fault, LockError):
             pass
-        self._keeper.release_later(want, 0)
+        self._keeper.release_later(want, LONGEST_RETRY)
