@@ -43,6 +43,8 @@ class _Held:
     handle: LockHandle
     kept: Kept
     active: bool = True
+    postponed: bool = False
+    """A proof that fails has locked the row all the same, until the transaction ends."""
 
 
 class TransactionHolds:
@@ -86,8 +88,9 @@ class TransactionHolds:
         try:
             await self._on_connection(source, partial(self._enter, want=want, held=held))
         except BaseException:
-            held.active = False
-            await self._give_back(held)
+            if not held.postponed:
+                held.active = False
+                await self._give_back(held)
             raise
         return grant.handle
 
@@ -129,6 +132,7 @@ class TransactionHolds:
         name = _name(connection, want)
         # registered before the guard's own callback, so that the release comes before a last renewal
         on_transaction_end(connection, partial(self._ended, name, held), name=(id(self), id(held)))
+        held.postponed = isinstance(self._guards, Guards) and connection.dialect.name != "postgresql"
         self._guards.prove(connection, handle=held.handle)
         self._held[name] = held
 

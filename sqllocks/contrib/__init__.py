@@ -1,0 +1,1 @@
+"""Parts for frameworks, each behind an optional extra of its name."""
