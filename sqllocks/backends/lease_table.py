@@ -187,7 +187,7 @@ async def _change_counted(
 
 
 async def _read(session: Session, keys: Sequence[str]) -> Stored:
-    result = await session.query(session.sql.read, session.sql.keys(keys))
+    result = await session.query(*session.sql.looked(keys))
     rows = map(session.sql.stored, result.rows)
     return {row.key: row for row in rows}
 

@@ -76,8 +76,9 @@ class LockSession(Protocol):
 class Dedicated(Protocol):
     """The one session that carries the locks of a locker: when it ends, they have ended."""
 
-    ended: Callable[[], None]
-    """Called once for each session that ends, however that comes, in any thread."""
+    ended: Callable[[], Callable[[], None]]
+    """Called once for each session that ends, however that comes, in any thread, before there is another;
+    what it returns is called when the session can be used again."""
 
     @property
     def server(self) -> Server | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.lease_table import LeaseTable, change, claim, is_own, was_own
 from sqllocks.backends.port import Dedicated, LockSession, Session
+from sqllocks.backends.session_home import Home
 from sqllocks.dialects.base import Answer, Fault, FaultKind, StoredLock, Verdict, Want
 from sqllocks.dialects.sessions import as_held
 from sqllocks.errors import BackendUnavailable, LockError
@@ -25,16 +26,9 @@ __all__ = ["SessionLocks"]
 
 T = TypeVar("T")
 
+_NO_ROWS = (FaultKind.NO_TABLE, FaultKind.READ_ONLY, FaultKind.FORBIDDEN, FaultKind.UNSUPPORTED)
 _UNKNOWN = from_microseconds(0)
 """The expiry of a lock that has no row."""
-
-
-@dataclass(slots=True, eq=False)
-class _Home:
-    """One session, and the keys that are held or asked for on it: a session may not ask twice."""
-
-    session: Dedicated
-    gate: dict[str, Want] = field(default_factory=dict[str, Want])
 
 
 class SessionLocks:
@@ -49,7 +43,7 @@ class SessionLocks:
         fencing: bool = True,
         most: int | None = None,
     ) -> None:
-        self._homes = [_Home(session) for session in sessions]
+        self._homes = [Home(session) for session in sessions]
         self._naming = naming
         self._fencing = fencing
         self._most = most
@@ -65,7 +59,7 @@ class SessionLocks:
         return await self._each(wants, self._claim)
 
     async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
-        return await self._each(wants, partial(self._renew, values=values, revive=revive))
+        return await self._each(wants, partial(self._renew, values=values))
 
     async def release(self, wants: Sequence[Want]) -> Answers:
         return tell_freed(await self._each(wants, self._release), self.freed)
@@ -87,7 +81,7 @@ class SessionLocks:
         return await self._rows.lockers(key) if self._fencing else []
 
     async def list(self, prefix: str) -> Sequence[StoredLock]:
-        return await self._rows.list(prefix)
+        return await self._rows.list(prefix) if self._fencing else []
 
     async def purge(self, prefix: str, idle: int) -> int:
         return await self._rows.purge(prefix, idle)
@@ -105,39 +99,39 @@ class SessionLocks:
 
     def doubt(self, want: Want) -> None:
         """End the session of a lock that its holder does not trust any more."""
-        home = self._home(want.key)
-        if _same(home.gate.get(want.key), want):
-            home.session.cut()
+        if self.carries(want):
+            self._home(want.key).session.cut()
 
     def carries(self, want: Want) -> bool:
         """Return whether the session that took the lock is still the present one."""
-        return _same(self._home(want.key).gate.get(want.key), want)
+        return self._home(want.key).carries(want)
 
     # -- one session
 
-    async def _claim(self, home: _Home, wants: Sequence[Want]) -> Answers:
-        entered = [want for want in wants if self._enter(home, want)]
+    async def _claim(self, home: Home, wants: Sequence[Want]) -> Answers:
+        entered = [want for want in wants if home.enter(want)]
         answers: Answers = {}
         if entered:
             try:
                 answers = await home.session.use(partial(self._take, home, entered))
             except (Fault, LockError):
                 # the server-side locks were given back, or their session has ended
-                _leave(home, entered)
+                home.leave(entered)
                 raise
         refused = [want for want in wants if _refused(answers.get(want.key))]
         return answers | await self._holders(home, refused)
 
-    async def _take(self, home: _Home, wants: Sequence[Want], session: LockSession) -> Answers:
+    async def _take(self, home: Home, wants: Sequence[Want], session: LockSession) -> Answers:
         wants = self._named(session, wants)
         self._refuse_too_many(home, session)
+        home.take(wants)
         sql = session.sql
-        taken = {row[0]: row[1] for row in (await session.query(sql.take, sql.named(wants))).rows}
-        errors = [want for want in wants if taken.get(want.name) is None]
-        got = [want for want in wants if as_held(taken.get(want.name))]
+        got = wants  # one that failed, by a timeout for example, may have been granted all the same
         answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
         try:
-            _refuse_null(errors)
+            taken = {row[0]: row[1] for row in (await session.query(sql.take, sql.named(wants))).rows}
+            got = [want for want in wants if as_held(taken.get(want.name))]
+            _refuse_null([want for want in wants if taken.get(want.name) is None])
             if got and self._fencing:
                 answers |= await claim(session, got)
             elif got:
@@ -148,28 +142,27 @@ class SessionLocks:
             raise
         back = [want for want in got if answers[want.key].verdict is not Verdict.DONE]
         await self._unlock(session, back)
-        _leave(home, [want for want in wants if answers[want.key].verdict is not Verdict.DONE])
+        home.leave([want for want in wants if answers[want.key].verdict is not Verdict.DONE])
         return answers
 
-    async def _renew(self, home: _Home, wants: Sequence[Want], *, values: bool, revive: bool) -> Answers:
-        mine = [want for want in wants if _same(home.gate.get(want.key), want)]
+    async def _renew(self, home: Home, wants: Sequence[Want], *, values: bool) -> Answers:
+        mine = home.still(wants)
         answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
         if mine:
-            work = partial(self._beat, home, mine, values=values, revive=revive)
+            work = partial(self._beat, home, mine, values=values)
             answers |= await home.session.use(work, opening=False)
         return answers
 
     async def _beat(
-        self, home: _Home, wants: Sequence[Want], session: LockSession, *, values: bool, revive: bool
+        self, home: Home, wants: Sequence[Want], session: LockSession, *, values: bool
     ) -> Answers:
         """Prove the locks and renew their rows in one statement; tell apart what failed of that."""
-        wants = self._named(session, wants)
+        answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
+        wants = self._named(session, home.still(wants))
         sql = session.sql
-        if self._fencing:
-            statement, applies = (sql.revive, was_own) if revive else (sql.renew, is_own)
-            answers = await change(session, statement, wants, applies, values=values)
-        else:
-            answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
+        if self._fencing and wants:
+            # the lock of the session is the proof: a row that is over while a guard pins it goes on
+            answers |= await change(session, sql.revive, wants, was_own, values=values)
         open_ = [want for want in wants if answers[want.key].verdict is not Verdict.DONE]
         if not open_:
             return answers
@@ -182,11 +175,11 @@ class SessionLocks:
         refused = [want for want in open_ if answers[want.key].verdict is Verdict.REFUSED]
         # its row was taken or broken: the server-side lock alone is nothing that anybody holds
         await self._unlock(session, [want for want in refused if want.name in held])
-        _leave(home, refused)
+        home.leave(refused)
         return answers
 
-    async def _release(self, home: _Home, wants: Sequence[Want]) -> Answers:
-        held = [known for want in wants if (known := _held(home, want)) is not None]
+    async def _release(self, home: Home, wants: Sequence[Want]) -> Answers:
+        held = [known for want in wants if (known := home.found(want)) is not None]
         answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
         if held:
             again = {want.key: want.ttl for want in wants}
@@ -196,20 +189,27 @@ class SessionLocks:
             except Fault as fault:
                 if fault.sent:
                     raise
-                _leave(home, held)  # there was no session any more, and so no lock
+                home.leave(held)  # there was no session any more, and so no lock
         return answers
 
-    async def _free(self, home: _Home, wants: Sequence[Want], session: LockSession) -> Answers:
-        wants = self._named(session, wants)
-        sql = session.sql
+    async def _free(self, home: Home, wants: Sequence[Want], session: LockSession) -> Answers:
+        answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
+        # what was never asked of this session, or went with the one before it, is not there to be unlocked
+        home.leave([want for want in wants if not home.carries(want)])
+        wants = self._named(session, home.still(wants))
+        if not wants:
+            return answers
         unlocked: dict[str, bool] = {}
-        answers = {want.key: Answer(Verdict.DONE) for want in wants}
-        if self._fencing and sql.unlocks_with_release:
-            result = await session.query(*sql.asked(sql.release, wants))
-            answers |= sql.told(result, wants)
-            unlocked |= sql.unlocked(result)
-        elif self._fencing:
-            answers |= await change(session, sql.release, wants, is_own)
+        answers |= {want.key: Answer(Verdict.DONE) for want in wants}
+        if self._fencing:
+            try:
+                rows, unlocked = await _free_rows(session, wants)
+            except Fault as fault:
+                if fault.kind in _NO_ROWS:  # there is nothing to ask again for
+                    await self._unlock(session, wants)
+                    home.leave(wants)
+                raise
+            answers |= rows
         rest = [
             want
             for want in wants
@@ -220,14 +220,18 @@ class SessionLocks:
         for key, was_held in unlocked.items():
             if not was_held:
                 answers[key] = Answer(Verdict.REFUSED)
-        _leave(home, [want for want in wants if want.key in unlocked])
+        home.leave([want for want in wants if want.key in unlocked])
         return answers
 
     async def _unlock(self, session: LockSession, wants: Sequence[Want]) -> dict[int | str, bool]:
         if not wants:
             return {}
         sql = session.sql
-        result = await session.query(sql.unlock, sql.named(wants))
+        try:
+            result = await session.query(sql.unlock, sql.named(wants))
+        except Fault as fault:
+            # whatever the reason: what is still held is unknown, so the session has to go
+            raise Fault(FaultKind.GONE, fault.message) from fault.__cause__
         return {row[0]: as_held(row[1]) for row in result.rows}
 
     # -- who is who
@@ -235,7 +239,7 @@ class SessionLocks:
     async def _each(
         self,
         wants: Sequence[Want],
-        work: Callable[[_Home, Sequence[Want]], Coroutine[Any, Any, Answers]],
+        work: Callable[[Home, Sequence[Want]], Coroutine[Any, Any, Answers]],
     ) -> Answers:
         answers: Answers = {}
         for home in self._homes:
@@ -244,7 +248,7 @@ class SessionLocks:
                 answers |= await work(home, here)
         return answers
 
-    def _home(self, key: str) -> _Home:
+    def _home(self, key: str) -> Home:
         return self._homes[zlib.crc32(key.encode()) % len(self._homes)]
 
     def _named(self, session: LockSession, wants: Iterable[Want]) -> Sequence[Want]:
@@ -254,13 +258,9 @@ class SessionLocks:
 
         return [named(want) for want in wants]
 
-    def _enter(self, home: _Home, want: Want) -> bool:
-        # one atomic step, so that of two threads one enters
-        return home.gate.setdefault(want.key, want).attempt == want.attempt
-
-    def _refuse_too_many(self, home: _Home, session: LockSession) -> None:
+    def _refuse_too_many(self, home: Home, session: LockSession) -> None:
         most = self._most if self._most is not None else session.server.most_locks
-        if most is not None and len(home.gate) > most:
+        if most is not None and len(home) > most:
             raise BackendUnavailable(
                 f"this locker's session holds {most} locks already, and more could fill the lock table of "
                 "the server, which then refuses new connections: raise max_locks_per_transaction there, and "
@@ -268,7 +268,7 @@ class SessionLocks:
                 details={"max_session_locks": most},
             )
 
-    async def _holders(self, home: _Home, refused: Sequence[Want]) -> Answers:
+    async def _holders(self, home: Home, refused: Sequence[Want]) -> Answers:
         """Return for refused keys what their rows say of the holder."""
         rows = await self.read([want.key for want in refused]) if refused else {}
         answers: Answers = {}
@@ -278,9 +278,9 @@ class SessionLocks:
             answers[want.key] = Answer(Verdict.REFUSED, token, expires_at)
         return answers
 
-    def _ended(self, home: _Home) -> None:
-        former, home.gate = home.gate, {}
-        self.lost(list(former.values()))
+    def _ended(self, home: Home) -> Callable[[], None]:
+        former = home.empty()
+        return lambda: self.lost(former)
 
 
 class _First:
@@ -293,21 +293,13 @@ class _First:
         return await self._session.use(work)
 
 
-def _same(entered: Want | None, want: Want) -> bool:
-    return entered is not None and entered.attempt == want.attempt
-
-
-def _held(home: _Home, want: Want) -> Want | None:
-    entered = home.gate.get(want.key)
-    if entered is None or entered.owner != want.owner or want.attempt not in ("", entered.attempt):
-        return None
-    return entered
-
-
-def _leave(home: _Home, wants: Iterable[Want]) -> None:
-    for want in wants:
-        if _same(home.gate.get(want.key), want):
-            home.gate.pop(want.key, None)
+async def _free_rows(session: LockSession, wants: Sequence[Want]) -> tuple[Answers, dict[str, bool]]:
+    """Release rows, and the server-side locks with them where that is one statement."""
+    sql = session.sql
+    if not sql.unlocks_with_release:
+        return await change(session, sql.release, wants, is_own), {}
+    result = await session.query(*sql.asked(sql.release, wants))
+    return sql.told(result, wants), dict(sql.unlocked(result))
 
 
 def _refuse_null(errors: Sequence[Want]) -> None:

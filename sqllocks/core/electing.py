@@ -64,7 +64,7 @@ class Campaign:
     ) -> None:
         """Stand, lead, stand again, until stopped or cancelled."""
         complaints = _Complaints(self._clock, key)
-        pace = Pace(self._retry, stopped, complaints.about)
+        pace = Pace(self._retry, stopped, complaints.about, self._met)
         while stopped is None or not stopped():
             try:
                 seat = await self._choose()
@@ -77,7 +77,6 @@ class Campaign:
                 complaints.about(problem)
                 await self._pause(self._retry, stopped)
                 continue
-            self._contact = True
             if stopped is not None and stopped():  # while the answer was on its way
                 await self._resign(seat, kept, key)
                 return
@@ -91,6 +90,9 @@ class Campaign:
             brief = error is not None or self._clock.now() - began < self._retry
             # others get their chance, and a callback that returns at once does not spin
             await self._pause(self._retry if brief else min(self._retry, 0.1), stopped)
+
+    def _met(self) -> None:
+        self._contact = True
 
     async def _lead(self, seat: Seat, kept: Kept, key: str, perform: Perform) -> BaseException | None:
         logger.info("elected leader of %r (token %d)", key, kept.token)

@@ -57,7 +57,7 @@ class Holding:
         kept = Kept.of(grant.want, grant.handle, grant.sent, now=now, renew=True, at_least=0)
         kept.every, kept.heartbeat = heartbeat, True
         kept.due = grant.sent + heartbeat
-        kept.callbacks.append(lambda: doubt(kept.want))
+        kept.doubt = lambda: doubt(kept.want)
         self.keeper.keep(kept)
         return kept
 
@@ -143,7 +143,7 @@ class Holding:
         await self.keeper.drained(timeout)
         for kept in self.keeper.kept():
             # its body, which goes on, is told before anybody else can have the key
-            if self.keeper.lose(kept, "its provider was closed"):
+            if self.keeper.lose(kept, "its provider was closed", doubted=False):
                 await self._releases.give_back(kept.release)
 
     def _lost(self, kept: Kept) -> LeaseLost:

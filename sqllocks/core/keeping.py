@@ -59,12 +59,17 @@ class Keeper:
             self.lose(kept, "its time ran out before a renewal was answered")
         return bool(kept.lost)
 
-    def lose(self, kept: Kept, reason: str) -> bool:
-        """Declare it lost and tell everybody who asked to be told, once; false where it had ended before."""
+    def lose(self, kept: Kept, reason: str, *, doubted: bool = True) -> bool:
+        """Declare it lost and tell everybody who asked to be told, once; false where it had ended before.
+
+        Unless it is only given back by somebody else (not ``doubted``), a session that carries it is ended.
+        """
         if self._kept.pop(id(kept), None) is None:
             return False
         kept.lost = reason
         logger.warning("lock %r was lost: %s", self._names.outer(kept.want.key), reason)
+        if doubted and kept.doubt is not None:
+            kept.doubt()
         callbacks, kept.callbacks = kept.callbacks, []
         for callback in callbacks:
             self.call(callback)

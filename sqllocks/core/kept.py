@@ -51,6 +51,8 @@ class Kept:
     ended: bool = False
     """Given back by its holder."""
     callbacks: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    doubt: Callable[[], None] | None = None
+    """Ends the session that carries it, where it is not trusted any more."""
 
     @classmethod
     def of(

@@ -96,6 +96,8 @@ class Waiting:
             # with another attempt each time: the undo of an earlier one may still be on its way
             want = replace(want, attempt=fresh_token())
             grant = await self._claims.claim(want, insistent=line.row is None)
+            if pace.answered is not None:
+                pace.answered()
             line.heard = alarms
             if grant.acquired:
                 line.granted(want, grant.handle, self._clock.now())
@@ -182,6 +184,8 @@ class Pace:
     """Tells, in the blocking form, that nobody wants the lock any more."""
     failed: Callable[[LockError], None] | None = None
     """Called with each error that may pass."""
+    answered: Callable[[], None] | None = None
+    """Called when a try was answered."""
 
     def of(self, pause: float) -> float:
         """Return the pause to make in the place of one that the line proposes."""

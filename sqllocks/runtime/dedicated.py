@@ -57,7 +57,7 @@ class Steady(ABC):
     """What is known of one dedicated session, in either form."""
 
     def __init__(self, parent: Any, table: Table, plan: SessionPlan) -> None:
-        self.ended: Callable[[], None] = _nothing
+        self.ended: Callable[[], Callable[[], None]] = lambda: _nothing
         self.stirred: Callable[[], None] = _nothing
         """Called when something arrived that nobody asked for: the session may be about to end."""
         self.unset: dict[str, str] = {}

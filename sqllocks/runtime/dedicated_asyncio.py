@@ -58,6 +58,8 @@ class AsyncioDedicated(Steady):
         self._running = asyncio.get_running_loop()
         self._forget_after_fork()
         async with self._mutex:
+            if self._session is not None and self._session.dead:
+                self._end(self._session)
             session = await self._ready(opening=opening)
             good = False
             try:
@@ -102,9 +104,9 @@ class AsyncioDedicated(Steady):
         return self._mutex.locked()
 
     async def _ready(self, *, opening: bool) -> _Session:
-        if self._session is not None and not self._session.dead:
+        if self._session is not None:
             return self._session
-        if not opening or self._session is not None:
+        if not opening:
             raise gone(sent=False)
         session = await self._connect()
         try:
@@ -145,7 +147,7 @@ class AsyncioDedicated(Steady):
             self._clock.spawn(closing)
         except RuntimeError:  # the loop is gone
             closing.close()
-        self.ended()
+        self.ended()()
 
     async def _discard(self, session: _Session) -> None:
         await session.discard()
@@ -160,4 +162,4 @@ class AsyncioDedicated(Steady):
         if self._pid != os.getpid():
             inherit(self._session)
             self._reset()
-            self.ended()
+            self.ended()()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from socket import socket
 from typing import Any, TypeVar
 
@@ -49,9 +49,10 @@ class BlockingDedicated(Steady):
     async def use(self, work: Callable[[LockSession], Coroutine[Any, Any, T]], *, opening: bool = True) -> T:
         """Do ``work`` on the session; blocks while other threads use it."""
         self._forget_after_fork()
-        ended = False
+        tell: list[Callable[[], None]] = []
         try:
             with self._mutex:
+                self._bury(tell)
                 session = await self._ready(opening=opening)
                 good = False
                 try:
@@ -65,13 +66,13 @@ class BlockingDedicated(Steady):
                     raise
                 finally:
                     if not good or session.dead:
-                        ended = self._end(session)
+                        tell += self._end(session)
                 if session.dead:
                     raise gone(sent=True)
                 return answer
         finally:
-            if ended:  # not under the mutex: whoever is told may come back
-                self.ended()
+            for each in tell:  # not under the mutex: whoever is told may come back
+                each()
 
     def cut(self) -> None:
         """End the session, also while a statement hangs on it; from any thread."""
@@ -81,13 +82,13 @@ class BlockingDedicated(Steady):
         session.dead = True
         shut(session.socket)
         if not self._mutex.acquire(blocking=False):
-            return  # the one who uses it gets an error, and ends it
+            return  # the one who uses it ends it, or the next one does
         try:
-            ended = self._end(session)
+            tell = self._end(session)
         finally:
             self._mutex.release()
-        if ended:
-            self.ended()
+        for each in tell:
+            each()
 
     def close(self) -> None:
         """End the session; a later call opens another one."""
@@ -97,9 +98,9 @@ class BlockingDedicated(Steady):
         return self._mutex.locked()
 
     async def _ready(self, *, opening: bool) -> _Session:
-        if self._session is not None and not self._session.dead:
+        if self._session is not None:
             return self._session
-        if not opening or self._session is not None:
+        if not opening:
             raise gone(sent=False)
         session = self._connect()
         try:
@@ -124,17 +125,22 @@ class BlockingDedicated(Steady):
     async def _dismiss(self, session: _Session) -> None:
         session.discard()
 
-    def _end(self, session: _Session) -> bool:
-        """Close it; return whether that was the end of it. To be called under the mutex."""
+    def _bury(self, tell: list[Callable[[], None]]) -> None:
+        """End a session that was cut at the moment when its user had just left it."""
+        if self._session is not None and self._session.dead:
+            tell += self._end(self._session)
+
+    def _end(self, session: _Session) -> Sequence[Callable[[], None]]:
+        """Close it under the mutex; return what is to be called without it, if that was the end of it."""
         if self._session is not session:
-            return False
+            return ()
         session.dead = True
         self._session = None
         if session.socket is not None:
             _watch().remove(session.socket)
         session.discard()
         close(session.socket)
-        return True
+        return (self.ended(),)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -145,7 +151,7 @@ class BlockingDedicated(Steady):
         if self._pid != os.getpid():
             inherit(self._session)
             self._reset()
-            self.ended()
+            self.ended()()
 
 
 _watches: dict[int, BlockingWatch] = {}

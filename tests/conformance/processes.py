@@ -26,12 +26,12 @@ HEAD_START = 0.03
 class Process:
     """One other process of the suite."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, module: str = "tests.conformance.worker") -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.conformance.worker", str(number), *arguments],
+                [sys.executable, "-m", module, str(number), *arguments],
                 cwd=ROOT,
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,

@@ -227,7 +227,11 @@ def wait_for(moment: float) -> None:
 
 def serve(pipe: Connection[Any, Any]) -> None:
     """Carry out commands until the pipe is closed."""
-    worker = Worker()
+    serve_with(Worker(), pipe)
+
+
+def serve_with(worker: Any, pipe: Connection[Any, Any]) -> None:
+    """Carry out the commands that the worker knows until the pipe is closed."""
     while True:
         try:
             command, options = pipe.recv()

@@ -1,0 +1,1 @@
+"""Session locks and elections: CONFORMANCE I, J and K."""
