@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# the tests wait more than they work: two at a time on each core; not many more, or their servers become slow
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 4 ? 2 * cores : 8)))
 PYTEST_ARGS ?=
 
 .PHONY: demo test chaos check format servers clean
@@ -29,7 +30,7 @@ demo: $(VENV)/.demo
 # (those of their processes that start anew need not compile the library anew, whatever the shell says)
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # make chaos SECONDS=60 SEED=1 DATABASE=mysql: processes that are killed, stopped and cut off, and a verdict
 chaos: $(VENV)/.dev

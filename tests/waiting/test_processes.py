@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sqllocks import AsyncSqlLockProvider, SqlLockProvider
+from tests.faults.processes import FORKING
+from tests.waiting.competing import ROUNDS, Grant, compete
 from tests.waiting.settings import TTL, Setting, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,50 +39,26 @@ def told_by(process: subprocess.Popen[str]) -> str:
     return out
 
 
-COMPETE = """
-import asyncio, sys, time
-from sqllocks import AsyncSqlLockProvider, SqlLockProvider
-
-address, form, key = sys.argv[1:]
-
-def told(handle, won):
-    print(handle.fencing_token, won, time.monotonic(), flush=True)
-
-def blocking():
-    with SqlLockProvider(address) as provider:
-        for _ in range(5):
-            handle = provider.require_acquire(key, ttl=60, wait=60)
-            won = time.monotonic()
-            provider.locked(key)
-            told(handle, won)
-            provider.release(key, owner_token=handle.owner_token)
-
-async def awaited():
-    async with AsyncSqlLockProvider(address) as provider:
-        for _ in range(5):
-            handle = await provider.require_acquire(key, ttl=60, wait=60)
-            won = time.monotonic()
-            await provider.locked(key)
-            told(handle, won)
-            await provider.release(key, owner_token=handle.owner_token)
-
-blocking() if form == "blocking" else asyncio.run(awaited())
-"""
-
-
 def test_processes_that_wait_get_the_key_one_after_the_other(table_setting: Setting) -> None:
     client = table_setting.client()
     owner = client.acquire("processes", ttl=TTL).owner_token
-    form = "asyncio" if table_setting.kind.asyncio else "blocking"
-    started = [script(COMPETE, table_setting.address, form, "processes") for _ in range(4)]
+    started = []
+    for _ in range(4):
+        ours, theirs = FORKING.Pipe(duplex=False)
+        arguments = (table_setting.address, table_setting.kind.asyncio, "processes", theirs)
+        process = FORKING.Process(target=compete, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        started.append((process, ours))
     client.release("processes", owner_token=owner)
-    grants = []
-    for process in started:
-        for line in told_by(process).splitlines():
-            token, won, given = line.split()
-            grants.append((int(token), float(won), float(given)))
+    grants: list[Grant] = []
+    for process, pipe in started:
+        assert pipe.poll(PATIENCE), "no answer"
+        grants += pipe.recv()
+        process.join(PATIENCE)
+        assert process.exitcode == 0
     grants.sort()
-    assert len({token for token, _, _ in grants}) == 20
+    assert len({token for token, _, _ in grants}) == 4 * ROUNDS
     assert all(before[2] <= after[1] for before, after in itertools.pairwise(grants)), "two held it"
 
 
