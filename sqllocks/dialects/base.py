@@ -65,6 +65,8 @@ class Result:
 
     rows: Sequence[Row]
     count: int
+    number: int = 0
+    """One number that a statement without rows brought back, where the server can do that (MySQL)."""
 
 
 class FaultKind(enum.Enum):
@@ -200,7 +202,8 @@ class LeaseDialect(ABC):
         )
         self.free: ColumnElement[bool] = (columns.attempt == NOTHING) | (columns.expires_at <= self.clock())
         self.held: ColumnElement[bool] = (columns.attempt != NOTHING) & (columns.expires_at > self.clock())
-        self.read = Statement("read", self._reading().where(self._is_wanted()))
+        one = Statement("read", self._reading().where(columns.lock_key == bindparam("key", type_=String)))
+        self.read = Statement("read", self._reading().where(self._is_wanted()), single=one)
         self.list = Statement("list", self._listing())
         self.creates = [Statement("create", CreateTable(table, if_not_exists=True), rows=False)]
 
@@ -244,6 +247,16 @@ class LeaseDialect(ABC):
     @abstractmethod
     def keys(self, keys: Sequence[str]) -> Parameters:
         """Return the parameters of ``read``."""
+
+    def looked(self, keys: Sequence[str]) -> tuple[Statement, Parameters]:
+        """Return what to send to read the rows of these keys."""
+        if len(keys) == 1 and self.read.single is not None and self._plain(keys[0]):
+            return self.read.single, {"key": keys[0]}
+        return self.read, self.keys(keys)
+
+    def _plain(self, text: str) -> bool:
+        """Return whether a text may be a parameter of its own, whatever the application's listeners set."""
+        return True
 
     @abstractmethod
     def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:

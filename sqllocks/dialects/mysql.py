@@ -11,7 +11,8 @@ them, so the rest is read afterwards. Keys without a row are inserted by a state
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     column,
     delete,
     exists,
@@ -47,6 +49,7 @@ from sqllocks.dialects.base import (
     constant,
 )
 from sqllocks.dialects.mysql_waiting import locking_sessions
+from sqllocks.schema import from_microseconds
 
 __all__ = ["MysqlLeases"]
 
@@ -91,6 +94,10 @@ _KINDS: Mapping[int, FaultKind] = {
 _CLIENT_ERRORS = range(2000, 2100)
 
 
+CHANGED = 2
+"""What ``ON DUPLICATE KEY UPDATE`` counts for a row that it changed."""
+
+
 class MysqlLeases(LeaseDialect):
     """Lease statements for MySQL 8.0.17 and later, and MariaDB 10.6 and later."""
 
@@ -103,28 +110,12 @@ class MysqlLeases(LeaseDialect):
         self._row = table.alias("l")
         self.counts = not mariadb
         self._purging(remove=delete(table))
-        want = self._wanted()
-        kind, server_lock = self._granted(want)
-        grant = {
-            "owner_token": want.c.o,
-            "attempt": want.c.a,
-            "kind": kind,
-            "holder": want.c.h,
-            "server_lock": server_lock,
-            "fencing_token": func.greatest(table.c.fencing_token + literal_column("1"), self._microseconds()),
-            "acquired_at": self.clock(),
-            "expires_at": self._expiry(want),
-        }
-        released = self._released(
-            table.c, want.c, lambda start: func.timestampadd(literal_column("MICROSECOND"), want.c.t, start)
-        )
-        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
-        self.claim = self._change("claim", want, self._takeable(want), grant)
-        self.insert = Statement("insert", self._insert(want), rows=False)
-        self.renew = self._change("renew", want, self._own(want), {"expires_at": self._expiry(want)})
-        self.revive = self._change("revive", want, self._was_own(want), {"expires_at": self._expiry(want)})
-        self.release = self._change("release", want, self._releasable(want), released)
-        self.break_ = self._change("break", want, self._any(want), broken)
+        self.claim = self._both("claim", self._takeable, self._grant)
+        self.insert = Statement("insert", self._insert(self._wanted()), rows=False)
+        self.renew = self._both("renew", self._own, self._renewed)
+        self.revive = self._both("revive", self._was_own, self._renewed)
+        self.release = self._both("release", self._releasable, self._freed)
+        self.break_ = self._both("break", self._any, self._broken)
         if not mariadb:
             self.lockers = locking_sessions(table, self.clock())
 
@@ -143,18 +134,32 @@ class MysqlLeases(LeaseDialect):
             "sql_notes = 0",
         )
 
+    def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
+        if len(wants) == 1 and statement.single is not None:
+            element = self._element(wants[0])
+            if all(self._plain(value) for value in element.values() if isinstance(value, str)):
+                return statement.single, element
+        return statement, self.batch(wants)
+
+    def _plain(self, text: str) -> bool:
+        # other characters would depend on the connection's character set
+        return text.isascii()
+
+    def _element(self, want: Want) -> dict[str, Any]:
+        return {"k": want.key, "o": want.owner, "a": want.attempt, "t": want.ttl, "h": want.holder}
+
     def batch(self, wants: Sequence[Want]) -> Parameters:
         # ASCII only, so that the connection's character set does not matter
-        elements = [
-            {"k": want.key, "o": want.owner, "a": want.attempt, "t": want.ttl, "h": want.holder}
-            for want in wants
-        ]
+        elements = [self._element(want) for want in wants]
         return {"batch": json.dumps(elements, separators=(",", ":"))}
 
     def keys(self, keys: Sequence[str]) -> Parameters:
         return {"batch": json.dumps([{"k": key} for key in keys], separators=(",", ":"))}
 
     def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
+        if result.number > 0 and result.count == CHANGED and len(wants) == 1:
+            expires_at = from_microseconds(result.number + wants[0].ttl)
+            return {wants[0].key: Answer(Verdict.DONE, result.number, expires_at)}
         return {
             key: Answer(Verdict.DONE, int(token), self.instant(expires_at))
             for key, token, expires_at in result.rows
@@ -195,6 +200,55 @@ class MysqlLeases(LeaseDialect):
 
     def _releasable(self, want: FromClause) -> ColumnElement[bool]:
         return self._own(want)
+
+    def _one(self) -> FromClause:
+        """The only element as a row of plain parameters, which the server need not parse as JSON."""
+        columns = (bindparam(name, type_=kind).label(name) for name, (_, kind) in self.parts.items())
+        return select(*columns).subquery("w")
+
+    def _both(
+        self,
+        name: str,
+        which: Callable[[FromClause], ColumnElement[bool]],
+        values: Callable[[FromClause], Mapping[str, Any]],
+    ) -> Statement:
+        """Return a statement for a batch, and its form for a single element."""
+        one, many = self._one(), self._wanted()
+        single = self._change(name, one, which(one), values(one))
+        return replace(self._change(name, many, which(many), values(many)), single=single)
+
+    def _grant(self, want: FromClause) -> Mapping[str, Any]:
+        """What a claim sets, from left to right: later values are computed from the columns set before.
+
+        Where the token is the moment of the grant, MySQL brings it back with the count: the expiry lies the
+        ttl after it, and nothing need be read.
+        """
+        kind, server_lock = self._granted(want)
+        columns = self.table.c
+        moment = self._since_epoch(columns.acquired_at)
+        token: ColumnElement[Any] = func.greatest(columns.fencing_token + literal_column("1"), moment)
+        if not self.mariadb:
+            told = case((token == moment, moment), else_=literal_column("0"))
+            token = token + literal_column("0") * func.last_insert_id(told)
+        return {
+            "owner_token": want.c.o,
+            "attempt": want.c.a,
+            "kind": kind,
+            "holder": want.c.h,
+            "server_lock": server_lock,
+            "acquired_at": self.clock(),
+            "fencing_token": token,
+            "expires_at": self._after(columns.acquired_at, want),
+        }
+
+    def _renewed(self, want: FromClause) -> Mapping[str, Any]:
+        return {"expires_at": self._expiry(want)}
+
+    def _freed(self, want: FromClause) -> Mapping[str, Any]:
+        return self._released(self.table.c, want.c, lambda start: self._after(start, want))
+
+    def _broken(self, want: FromClause) -> Mapping[str, Any]:
+        return {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
 
     def _change(
         self, name: str, want: FromClause, which: ColumnElement[bool], values: Mapping[str, Any]
@@ -258,9 +312,15 @@ class MysqlLeases(LeaseDialect):
         return and_(row.c.owner_token == want.c.o, row.c.attempt == want.c.a, row.c.attempt != NOTHING)
 
     def _expiry(self, want: FromClause) -> ColumnElement[Any]:
-        return func.timestampadd(literal_column("MICROSECOND"), want.c.t, self.clock())
+        return self._after(self.clock(), want)
+
+    def _after(self, start: ColumnElement[Any], want: FromClause) -> ColumnElement[Any]:
+        return func.timestampadd(literal_column("MICROSECOND"), want.c.t, start)
 
     def _microseconds(self) -> ColumnElement[int]:
+        return self._since_epoch(self.clock())
+
+    def _since_epoch(self, moment: ColumnElement[Any]) -> ColumnElement[int]:
         return func.timestampdiff(
-            literal_column("MICROSECOND"), literal_column("'1970-01-01'"), self.clock(), type_=BigInteger
+            literal_column("MICROSECOND"), literal_column("'1970-01-01'"), moment, type_=BigInteger
         )

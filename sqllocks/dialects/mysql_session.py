@@ -6,7 +6,6 @@ which is never taken for "busy".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -47,20 +46,8 @@ class MysqlSessions(MysqlLeases, SessionStatements):
         name = naming.lock_name(key, database=server.database)
         return name, f"name:{name}@{server.incarnation}"
 
-    def batch(self, wants: Sequence[Want]) -> Parameters:
-        elements = [
-            {
-                "k": want.key,
-                "o": want.owner,
-                "a": want.attempt,
-                "t": want.ttl,
-                "h": want.holder,
-                "n": want.name,
-                "l": want.server_lock,
-            }
-            for want in wants
-        ]
-        return {"batch": json.dumps(elements, separators=(",", ":"))}
+    def _element(self, want: Want) -> dict[str, Any]:
+        return {**super()._element(want), "n": want.name, "l": want.server_lock}
 
     def named(self, wants: Sequence[Want]) -> Parameters:
         return self.batch(wants)

@@ -25,7 +25,7 @@ def run_blocking(connection: Any, sql: str, arguments: Any) -> Result:
     try:
         cursor.execute(sql, arguments)
         rows = cursor.fetchall() if cursor.description else ()
-        return Result(rows, cursor.rowcount)
+        return Result(rows, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
     finally:
         cursor.close()
 
@@ -51,6 +51,13 @@ async def _with_cursor(connection: Any, sql: str, arguments: Any) -> Result:
         return Result(rows, cursor.rowcount)
 
 
+async def _mysql(connection: Any, sql: str, arguments: Any) -> Result:
+    async with connection.cursor() as cursor:
+        await cursor.execute(sql, arguments)
+        rows = await cursor.fetchall() if cursor.description else ()
+        return Result(rows, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
+
+
 async def _aiosqlite(connection: Any, sql: str, arguments: Any) -> Result:
     async with connection.execute(sql, arguments) as cursor:
         return Result(list(await cursor.fetchall()), cursor.rowcount)
@@ -60,7 +67,7 @@ _RUNNERS: dict[str, AsyncRunner] = {
     "asyncpg": _asyncpg,
     "psycopg": _with_cursor,
     "psycopg_async": _with_cursor,
-    "aiomysql": _with_cursor,
-    "asyncmy": _with_cursor,
+    "aiomysql": _mysql,
+    "asyncmy": _mysql,
     "aiosqlite": _aiosqlite,
 }

@@ -52,6 +52,8 @@ class Family:
             return (), ()
         if "key" in parameters:
             return (), (parameters["key"],)
+        if "k" in parameters:  # a single element goes without JSON
+            return (Want(*(parameters[name] for name in "koath")),), ()
         if "batch" not in parameters:
             return (), ()
         elements = json.loads(parameters["batch"])
@@ -227,7 +229,14 @@ class Mysql(Mariadb):
     """Nothing is named, changes are counted, two for each row."""
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
-        return Result((), len(done) if query.statement == "insert" else 2 * len(done))
+        if query.statement == "insert":
+            return Result((), len(done))
+        number = 0
+        if query.statement == "claim" and len(query.wants) == len(done) == 1:
+            row = rows[done[0].key]
+            # the token comes back where it is the moment of the grant
+            number = row.token if row.token == row.expires - done[0].ttl else 0
+        return Result((), 2 * len(done), number)
 
 
 FAMILIES = ("postgresql", "sqlite", "mysql", "mariadb")

@@ -24,7 +24,16 @@ FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$
 WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
-ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', fencing_token = greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6))), acquired_at = SYSDATE(6), expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6))
+ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at)
+RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+
+-- claim, single
+INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
+FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
+ORDER BY w.k
+FOR UPDATE SKIP LOCKED
+ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at)
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
 
 -- insert
@@ -42,9 +51,27 @@ FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6))
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
 
+-- renew, single
+INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
+FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
+ORDER BY w.k
+FOR UPDATE SKIP LOCKED
+ON DUPLICATE KEY UPDATE expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6))
+RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+
 -- release
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
 FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
+ORDER BY w.k
+FOR UPDATE SKIP LOCKED
+ON DUPLICATE KEY UPDATE owner_token = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', w.a) ELSE core_locks.owner_token END, attempt = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, w.t, core_locks.acquired_at) ELSE SYSDATE(6) END
+RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+
+-- release, single
+INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
+FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
@@ -60,11 +87,25 @@ FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
 
+-- break, single
+INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
+FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
+ORDER BY w.k
+FOR UPDATE SKIP LOCKED
+ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
+RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+
 -- read
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
 FROM core_locks
 WHERE core_locks.lock_key IN (SELECT w.k
 FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w);
+
+-- read, single
+SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
+FROM core_locks
+WHERE core_locks.lock_key = %s;
 
 -- list
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at

@@ -218,6 +218,11 @@ SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_loc
 FROM core_locks
 WHERE core_locks.lock_key = any(CAST(%(keys)s::TEXT[] AS TEXT[]));
 
+-- read, single
+SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp() AS held, clock_timestamp() AS seen_at
+FROM core_locks
+WHERE core_locks.lock_key = %(key)s::VARCHAR;
+
 -- list
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp() AS held, clock_timestamp() AS seen_at
 FROM core_locks
