@@ -23,7 +23,7 @@ def test_c068_a_killed_process_holds_no_longer_than_its_ttl(table_subject: Subje
     process = Process()
     process.ask("connect", address=table_subject.address, asyncio_form=table_subject.kind.asyncio)
     handle = process.ask("call", method="acquire", arguments=(key,), ttl=60)
-    longer = process.ask("call", method="extend", arguments=(key,), owner_token=handle.owner_token, ttl=1.0)
+    longer = process.ask("call", method="extend", arguments=(key,), owner_token=handle.owner_token, ttl=2.0)
     process.kill()
     assert table_subject.b.acquire(key, ttl=TTL).acquired is False
     until(lambda: table_subject.b.acquire(key, ttl=TTL).acquired, within=6, what="the ttl of a dead holder")

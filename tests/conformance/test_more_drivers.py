@@ -78,7 +78,7 @@ def test_keys_of_any_text_and_many_at_once(locks: SqlLockProvider) -> None:
 
 
 def test_a_block_is_renewed_waited_for_and_guards(engine: Engine, locks: SqlLockProvider) -> None:
-    with locks.hold(KEY, ttl=1) as lease:
+    with locks.hold(KEY, ttl=3) as lease:
         first = lease.expires_at
         until(lambda: lease.expires_at > first)
         with pytest.raises(LockTimeout), locks.hold(KEY, ttl=TTL, wait=0.1):
