@@ -73,11 +73,16 @@ class Arena:
 
     def workers(self, targets: Sequence[Target]) -> list[Worker]:
         """Return a new process for each target, with its client open."""
-        workers = [Worker() for _ in targets]
-        self._workers += workers
+        workers = self.processes(len(targets))
         begun = [worker.start(jobs.warm_up, target) for worker, target in zip(workers, targets, strict=True)]
         for pending in begun:
             pending.result()
+        return workers
+
+    def processes(self, count: int) -> list[Worker]:
+        """Return new processes that have nothing open."""
+        workers = [Worker() for _ in range(count)]
+        self._workers += workers
         return workers
 
     def key(self, label: str = "key") -> str:
