@@ -57,7 +57,7 @@ def test_a_waiter_gets_the_key_when_it_expires(subject: Subject) -> None:
     won = subject.b.require_acquire(key, ttl=TTL, wait=20)
     assert won.acquired is True
     assert won.fencing_token > handle.fencing_token
-    assert watch.seconds < 2
+    assert watch.seconds < 8  # the wait and the lease of others last longer; a busy machine may be late
 
 
 def test_one_after_the_other_gets_the_key(subject: Subject) -> None:
