@@ -135,6 +135,10 @@ class _Run:
             with entered(guard):
                 self._environment(steps)
             self.progress.succeeded()
+        except CommandError:
+            # the version is not the expected one, because somebody else has the lock by now
+            guard.check()
+            raise
         finally:
             self.progress.end()
 

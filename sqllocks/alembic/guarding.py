@@ -72,31 +72,34 @@ class MigrationGuard:
     def prove(self, context: MigrationContext, *, written: bool = False) -> None:
         """Prove the lock to the server, or raise ``LeaseLost``.
 
-        Where DDL is transactional, in the transaction of the migration, which keeps everybody from the
-        lock until it ends; ``written`` tells that this transaction has written already.
+        ``written`` tells that a step was done and awaits its commit: where DDL is transactional, the proof
+        then is part of that transaction, and keeps everybody from the lock until it ends.
         """
         if self._held is None:
             return
         self._held.check()
         connection = context.connection
-        if connection is None or not self._inside(context, connection, written=written):
+        if connection is None or not self._same_database(connection):
             self._held.ask()
             return
-        if not inspect(connection).has_table(TABLE_NAME):
-            # dropped by this very run perhaps, which keeps everybody who asks for it waiting
+        name = connection.dialect.name
+        sqlite = name == "sqlite"
+        own = name in _PROVES_INSIDE and (context.impl.transactional_ddl or (sqlite and written))
+        if own and not inspect(connection).has_table(TABLE_NAME):
+            # dropped by this very run perhaps, and then a question about it waits until that is committed
             return
-        try:
-            self._held.guard(connection)
-        except LockValidationError:
-            # in autocommit mode there is no transaction to prove anything in
+        # to SQLite's file nobody else can speak than the one that writes to it
+        if own and (written or sqlite):
+            self._prove_inside(self._held, connection)
+        else:
             self._held.ask()
 
-    def _inside(self, context: MigrationContext, connection: Connection, *, written: bool) -> bool:
-        name = connection.dialect.name
-        # elsewhere SQLite's file is locked by the first write; before it, a proof would begin a transaction
-        # that a revision need not expect (PRAGMA foreign_keys does nothing in one)
-        transactional = context.impl.transactional_ddl or (written and name == "sqlite")
-        return transactional and name in _PROVES_INSIDE and self._same_database(connection)
+    def _prove_inside(self, held: Held, connection: Connection) -> None:
+        try:
+            held.guard(connection)
+        except LockValidationError:
+            # in autocommit mode there is no transaction to prove anything in
+            held.ask()
 
     def _same_database(self, connection: Connection) -> bool:
         return self._engine is not None and _place(self._engine) == _place(connection.engine)

@@ -184,7 +184,13 @@ def _refused(
     limit = now() + _GRACE
     while True:
         with suppress(LockNotAcquired):
-            return take(0), ""
+            try:
+                return take(0), ""
+            except BackendUnavailable as error:
+                # one who waits goes on over errors that pass
+                if wish.wait == 0:
+                    raise
+                return None, f"held or not, the database did not say ({error.message})"
         # a session lock is taken at the server first, and its row says who has it a moment later
         holder = _who(provider, wish.key)
         if holder is not None or now() > limit:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from alembic import command
@@ -175,16 +174,18 @@ def apply(
     *,
     wait: float | None = 30,
     ttl: float = TTL,
-    options: Mapping[str, str] = MappingProxyType({}),
+    options: Mapping[str, str] | None = None,
 ) -> MigrationResult:
     """Do what ``apply_migrations`` does, with another ttl, and with options that ``env.py`` knows."""
-    return run(application.config(**options), "heads", wish(DEFAULT_KEY, ttl, wait))
+    return run(application.config(**(options or {})), "heads", wish(DEFAULT_KEY, ttl, wait))
 
 
-def apply_and_tell(application: Application, **options: str) -> tuple[int, MigrationResult, list[str]]:
+def apply_and_tell(
+    application: Application, *, ttl: float = TTL, options: Mapping[str, str] | None = None
+) -> tuple[int, MigrationResult, list[str]]:
     """Return the process id, the result and what was logged; a job for another process."""
     with logged(lambda _: (application.folder / "waiting").touch()) as messages:
-        return os.getpid(), apply(application, options=options), messages
+        return os.getpid(), apply(application, ttl=ttl, options=options), messages
 
 
 @contextmanager

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from sqlalchemy import create_engine
 
 from sqllocks import LeaseLost, LockTimeout, SqlLockProvider
 from sqllocks.alembic import migration_guard
+from sqllocks.cli import main
 from tests.migrations.application import CREATE_LOG, DROP_LOG, Application
 from tests.servers import require_server, url_for
 
@@ -111,30 +109,22 @@ def enter(bind: Any) -> None:
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
-def test_the_command_line(app: Application) -> None:
+def test_the_command_line(
+    app: Application, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     app.write(r1=CREATE_LOG, r2="log()")
     ini = app.ini()
 
-    def migrate(*arguments: str) -> subprocess.CompletedProcess[str]:
-        sqllocks = [sys.executable, "-m", "sqllocks", "migrate", "-c", str(ini)]
-        return subprocess.run(
-            [*sqllocks, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=Path(__file__).parents[2],
-        )
+    def migrate(*arguments: str) -> tuple[int, str]:
+        return main(["migrate", "-c", str(ini), *arguments]), capsys.readouterr().out
 
-    done = migrate("upgrade", "r1")
-    assert (done.returncode, done.stdout) == (0, "Applied 1 revision, now at r1: r1\n")
-    assert migrate("upgrade", "nowhere").returncode == 1
+    assert migrate("upgrade", "r1") == (0, "Applied 1 revision, now at r1: r1\n")
+    assert migrate("upgrade", "nowhere") == (1, "")
     with SqlLockProvider(app.address, holder="the other one") as provider, provider.hold(KEY, ttl=60):
-        busy = migrate("--wait", "0.2")
-    assert busy.returncode == 75
-    assert "waiting up to 0.2 s for 'migrations:apply': it is held by 'the other one'" in busy.stderr
-    assert "sqllocks break migrations:apply" in busy.stderr
-    done = migrate("--url", app.address)
-    assert (done.returncode, done.stdout) == (0, "Applied 1 revision, now at r2: r2\n")
+        assert main(["migrate", "-c", str(ini), "--wait", "0.2"]) == 75
+    assert "waiting up to 0.2 s for 'migrations:apply': it is held by 'the other one'" in caplog.text
+    assert "sqllocks break migrations:apply" in capsys.readouterr().err
+    assert migrate("--url", app.address) == (0, "Applied 1 revision, now at r2: r2\n")
+    assert migrate() == (0, "Nothing to do at r2\n")
     ini.unlink()
-    assert migrate().returncode == 64
+    assert migrate()[0] == 64

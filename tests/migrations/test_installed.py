@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from sqllocks.schema import metadata as lock_metadata
 url = context.config.get_main_option("sqlalchemy.url")
 application = MetaData()
 Table("migration_log", application, Column("revision", String(20)), Column("pid", Integer))
-way = context.config.get_main_option("way")
+way = context.get_x_argument(as_dictionary=True).get("way")
 options = {"target_metadata": [application, lock_metadata] if way == "metadata" else application}
 if way == "filter":
     options["include_object"] = without_core_locks()
@@ -45,26 +46,36 @@ def installed(wheel: object, tmp_path_factory: pytest.TempPathFactory) -> Instal
     return Installed(path, tmp_path_factory.mktemp("installed") / "venv")
 
 
-def alembic(installed: Installed, app: Application, *arguments: str) -> str:
-    return installed.run("-m", "alembic", "-c", str(app.folder / "alembic.ini"), *arguments, cwd=app.folder)
+# one process for several commands of alembic: it takes longer to start than to do them
+COMMANDS = """
+import contextlib, io, json, sys
+from alembic.config import main
+for arguments in json.loads(sys.argv[1]):
+    err = io.StringIO()
+    with contextlib.redirect_stdout(err), contextlib.redirect_stderr(err):
+        try:
+            main(["-c", "alembic.ini", *arguments])
+            code = 0
+        except SystemExit as error:
+            code = error.code
+    print(json.dumps([code, err.getvalue()]))
+"""
 
 
-def found_by_autogenerate(installed: Installed, app: Application, way: str, *arguments: str) -> str:
-    """Return the body of a revision that Alembic generates."""
-    app.ini(way=way, **include(installed))
-    alembic(installed, app, "revision", "--autogenerate", "--rev-id", way, "-m", way, *arguments)
-    [path] = app.folder.glob(f"versions/{way}_*.py")
-    script = path.read_text()
-    path.unlink()
-    return script.partition("def upgrade()")[2]
+def alembic(installed: Installed, app: Application, *commands: str) -> list[tuple[int, str]]:
+    """Run commands of alembic, and return the exit code and the output of each."""
+    split = json.dumps([command.split() for command in commands])
+    lines = installed.run("-c", COMMANDS, split, cwd=app.folder).splitlines()
+    return [(code, said) for code, said in map(json.loads, lines)]
 
 
-def include(installed: Installed) -> dict[str, str]:
+def location(installed: Installed) -> Path:
+    """Return where the installed library has its revisions."""
     script = "from sqllocks.alembic import version_location; print(version_location())"
-    location = installed.run("-c", script, cwd=installed.folder).strip()
-    assert Path(location).is_relative_to(installed.folder)
-    assert not Path(location).is_relative_to(ROOT)
-    return {"version_locations": f"%(here)s/versions {location}", "path_separator": "space"}
+    path = Path(installed.run("-c", script, cwd=installed.folder).strip())
+    assert path.is_relative_to(installed.folder)
+    assert not path.is_relative_to(ROOT)
+    return path
 
 
 @pytest.mark.parametrize("server", ["sqlite"], indirect=True)
@@ -73,10 +84,10 @@ def test_one_history(app: Application, installed: Installed) -> None:
     app.revision("r2", "op.create_core_locks()", before="r1", down="op.drop_core_locks()")
     (app.folder / "env.py").write_text(ENVIRONMENT)
     app.ini()
-    alembic(installed, app, "upgrade", "head")
+    assert [code for code, _ in alembic(installed, app, "upgrade head", "upgrade head")] == [0, 0]
     assert app.tables() == {"alembic_version", "migration_log", "core_locks"}
     assert installed.run("-c", USE, app.address, cwd=app.folder) == "True\n"
-    alembic(installed, app, "downgrade", "base")
+    assert alembic(installed, app, "downgrade base")[0][0] == 0
     assert app.tables() == {"alembic_version"}
 
 
@@ -85,17 +96,29 @@ def test_an_include(app: Application, installed: Installed) -> None:
     app.revision("r1", CREATE_LOG, before=None, down=DROP_LOG)
     (app.folder / "env.py").write_text(ENVIRONMENT)
     (app.folder / "script.py.mako").write_text((ROOT / "migrations" / "script.py.mako").read_text())
-    app.ini(**include(installed))
-    with pytest.raises(AssertionError, match="Multiple head revisions"):
-        alembic(installed, app, "upgrade", "head")
-    alembic(installed, app, "upgrade", "sqllocks@head")
-    assert app.heads() == ["sqllocks_0001"]
-    alembic(installed, app, "upgrade", "heads")
-    assert app.heads() == ["r1", "sqllocks_0001"]
-    assert installed.run("-c", USE, app.address, cwd=app.folder) == "True\n"
+    app.ini(version_locations=f"%(here)s/versions {location(installed)}", path_separator="space")
+    one, other, both, revision, *generated = alembic(
+        installed,
+        app,
+        "upgrade head",
+        "upgrade sqllocks@head",
+        "upgrade heads",
+        "revision --rev-id r2",
+        "-x way=filter revision --autogenerate --rev-id filter --head r1@head",
+        "upgrade heads",
+        "-x way=metadata revision --autogenerate --rev-id metadata --head filter@head",
+    )
+    for code, said in (one, revision):
+        assert code != 0
+        assert "Multiple head" in said
+    assert [code for code, _ in (other, both, *generated)] == [0] * 5, generated
     for way in ("filter", "metadata"):
-        body = found_by_autogenerate(installed, app, way, "--head", "r1@head")
-        assert "core_locks" not in body, body
-    alembic(installed, app, "downgrade", "sqllocks@base")
-    assert app.heads() == ["r1"]
+        [path] = app.folder.glob(f"versions/{way}_*.py")
+        body = path.read_text().partition("def upgrade()")[2]
+        assert "pass" in body
+        assert "core_locks" not in body
+    assert app.heads() == ["filter", "sqllocks_0001"]
+    assert installed.run("-c", USE, app.address, cwd=app.folder) == "True\n"
+    assert alembic(installed, app, "downgrade sqllocks@base")[0][0] == 0
+    assert app.heads() == ["filter"]
     assert "core_locks" not in app.tables()

@@ -68,7 +68,7 @@ def test_the_function_the_command_line_and_the_environment_file(
     written(app)
     ini = app.ini(guarded="yes")
     [worker] = workers(1)
-    pending = worker.start(apply_and_tell, app, guarded="yes")
+    pending = worker.start(apply_and_tell, app, options={"guarded": "yes"})
     runs = [
         start([sys.executable, "-m", "sqllocks", "migrate", "--config", str(ini)]),
         start([sys.executable, "-m", "alembic", "-c", str(ini), "upgrade", "heads"]),

@@ -71,9 +71,9 @@ def test_the_guard_is_held_until_the_last_version_is_committed(
     written(app, server)
     first, second = workers(2)
     with observed(app, server) as samples:
-        migrating = begin(app, first, **modes)
+        migrating = begin(app, first, options=modes)
         # it stands in r3, after the autocommit block
-        waiting = second.start(apply_and_tell, app, **modes)
+        waiting = second.start(apply_and_tell, app, options=modes)
         limit = time.monotonic() + 60
         while not (app.folder / "waiting").exists():
             assert time.monotonic() < limit
@@ -96,7 +96,7 @@ def test_a_migrator_whose_lock_session_is_ended_stops_before_the_next_revision(
 ) -> None:
     written(app, server)
     [worker] = workers(1)
-    migrating = begin(app, worker, **modes)
+    migrating = begin(app, worker, options=modes)
     end_lock_session(app, server)
     (app.folder / "go").touch()
     error = migrating.outcome()
