@@ -59,27 +59,26 @@ class Queue:
         self._limit = limit
         self._waiting: OrderedDict[Call, None] = OrderedDict()
         self._flying: set[str] = set()
-        self.in_flight = 0
+        self._flights: dict[object, Sequence[str]] = {}
 
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight and nobody waits."""
-        return not self.in_flight and not self._waiting
+        return not self._flights and not self._waiting
 
     @property
     def waiting(self) -> bool:
         """Whether a call waits."""
         return bool(self._waiting)
 
-    def start(self, wants: Iterable[Want]) -> None:
-        """Note that a call is sent by itself."""
-        self._flying.update(want.key for want in wants)
-        self.in_flight += 1
+    def start(self, flight: object, wants: Iterable[Want]) -> None:
+        """Note that a statement is sent; ``flight`` is whatever tells it from others."""
+        keys = self._flights[flight] = [want.key for want in wants]
+        self._flying.update(keys)
 
-    def finish(self, wants: Iterable[Want]) -> None:
-        """Note that a statement has ended."""
-        self._flying.difference_update(want.key for want in wants)
-        self.in_flight -= 1
+    def finish(self, flight: object) -> None:
+        """Note that a statement has ended, or never began: an interrupt may have struck in between."""
+        self._flying.difference_update(self._flights.pop(flight, ()))
 
     def add(self, call: Call) -> None:
         """Put a call at the end."""
@@ -93,8 +92,8 @@ class Queue:
         return True
 
     def next(self) -> Sequence[Call]:
-        """Take the calls of the next statement, and note that they are in flight; none: nothing can go."""
-        if self.in_flight >= self._limit or not self._waiting:
+        """Take the calls of the next statement: a flight named by the first. Empty: nothing can go now."""
+        if len(self._flights) >= self._limit or not self._waiting:
             return ()
         taken = set(self._flying)
         free: dict[tuple[Kind, bool], list[Call]] = {}
@@ -114,5 +113,5 @@ class Queue:
             size += len(call.wants)
         for call in batch:
             del self._waiting[call]
-        self.start(want for call in batch for want in call.wants)
+        self.start(batch[0], (want for call in batch for want in call.wants))
         return batch

@@ -127,11 +127,12 @@ class AsyncioCombiner(_Combiner):
             self._reset()
         queue = self._queue
         if queue.idle:
-            queue.start(wants)
+            flight = object()
+            queue.start(flight, wants)
             try:
                 return await self._send(kind, wants, values=values)
             finally:
-                queue.finish(wants)
+                queue.finish(flight)
                 self._pump()
         answered = asyncio.get_running_loop().create_future()
         call = Call(kind, wants, values, lambda: answered.done() or answered.set_result(None))
@@ -155,10 +156,15 @@ class AsyncioCombiner(_Combiner):
         try:
             await self._serve(batch)
         finally:
-            self._queue.finish(want for call in batch for want in call.wants)
+            self._queue.finish(batch[0])
             for call in batch:
                 call.ended()
             self._pump()
+
+    async def settle(self, timeout: float | None) -> None:
+        """Wait for what is in flight although nobody waits for it any more."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
 
 
 class BlockingCombiner(_Combiner):
@@ -181,18 +187,19 @@ class BlockingCombiner(_Combiner):
     async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers:
         if self._pid != os.getpid():
             self._reset()
-        with self._mutex:
-            alone = self._queue.idle
+        flight = object()
+        try:
+            with self._mutex:
+                alone = self._queue.idle
+                if alone:
+                    self._queue.start(flight, wants)
             if alone:
-                self._queue.start(wants)
-        if alone:
-            try:
                 return await self._send(kind, wants, values=values)
-            finally:
-                with self._mutex:
-                    self._queue.finish(wants)
-                    if self._queue.waiting:
-                        self._some.notify()
+        finally:
+            with self._mutex:
+                self._queue.finish(flight)
+                if self._queue.waiting:
+                    self._some.notify()
         answered = threading.Lock()
         answered.acquire()
         call = Call(kind, wants, values, answered.release)
@@ -227,7 +234,7 @@ class BlockingCombiner(_Combiner):
             except Exception:
                 logger.exception("a shared statement failed")
             with self._mutex:
-                self._queue.finish(want for call in batch for want in call.wants)
+                self._queue.finish(batch[0])
             for call in batch:
                 call.ended()
 
