@@ -24,7 +24,7 @@ PLACES = (
 )
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
-    "max_connections": "200",
+    "max_connections": "400",
     "max_prepared_transactions": "20",
     "shared_buffers": "64MB",
     "lc_messages": "C",
