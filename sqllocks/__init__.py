@@ -1,6 +1,7 @@
 """Distributed locks, fencing tokens and leader election in the SQL database that you already run."""
 
 from sqllocks.decorators import locked
+from sqllocks.diagnosis import Diagnosis, Finding
 from sqllocks.electors import AsyncMemoryElector, AsyncSqlElector, MemoryElector, SqlElector
 from sqllocks.errors import (
     BackendUnavailable,
@@ -55,7 +56,9 @@ __all__ = [
     "AsyncTerm",
     "BackendUnavailable",
     "BackendUnsupported",
+    "Diagnosis",
     "Elector",
+    "Finding",
     "Lease",
     "LeaseLost",
     "LockError",

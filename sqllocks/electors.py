@@ -6,14 +6,16 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from sqllocks.core.diagnosing import told
 from sqllocks.core.electing import Campaign
 from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
 from sqllocks.core.locking import Seat
+from sqllocks.diagnosis import IN_MEMORY, Diagnosis, Finding
 from sqllocks.errors import BackendUnsupported, LockValidationError
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.lockers import AsyncSqlLocker, SqlLocker
@@ -203,8 +205,16 @@ class SqlElector(_BlockingElector):
                 sessions=sessions,
                 **common,
             )
+        self._strategy = strategy
         choice = _Choice(strategy, self._lease_seat, self._locker.seat if self._locker else None)
         self._campaign = Campaign(BlockingClock(), choice.made, retry=checked_retry(retry))
+
+    def diagnose(self) -> Diagnosis:
+        findings = self._leased.diagnose().findings
+        if self._locker is None:
+            return Diagnosis(findings)
+        more = self._locker.session_findings(findings, needed=self._strategy == "session")
+        return told(findings, more)
 
     def close(self, timeout: Seconds | None = 10) -> None:
         if self._locker is not None:
@@ -262,8 +272,16 @@ class AsyncSqlElector(_AsyncioElector):
                 sessions=sessions,
                 **common,
             )
+        self._strategy = strategy
         choice = _Choice(strategy, self._lease_seat, self._locker.seat if self._locker else None)
         self._campaign = Campaign(AsyncioClock(), choice.made, retry=checked_retry(retry))
+
+    async def diagnose(self) -> Diagnosis:
+        findings = (await self._leased.diagnose()).findings
+        if self._locker is None:
+            return Diagnosis(findings)
+        more = await self._locker.session_findings(findings, needed=self._strategy == "session")
+        return told(findings, more)
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         if self._locker is not None:
@@ -294,6 +312,9 @@ class MemoryElector(_BlockingElector):
         self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._on_error = on_error
         self._campaign = Campaign(clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
+
+    def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._seat.holding.close(checked_wait(timeout)))
@@ -326,6 +347,9 @@ class AsyncMemoryElector(_AsyncioElector):
         self._guards = MemoryGuards(room.backend, namespace=room.namespace)
         self._on_error = on_error
         self._campaign = Campaign(self._clock, _Choice("lease", seat, None).made, retry=checked_retry(retry))
+
+    async def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
@@ -375,6 +399,9 @@ class _AsyncLeased(AsyncSqlLockProvider):
 class _Locked(SqlLocker):
     """The session side of an elector."""
 
+    def session_findings(self, before: Sequence[Finding], *, needed: bool) -> list[Finding]:
+        return self._session_findings(before, needed=needed)
+
     @property
     def seat(self) -> Seat:
         return self._seat
@@ -382,6 +409,9 @@ class _Locked(SqlLocker):
 
 class _AsyncLocked(AsyncSqlLocker):
     """The session side of an elector."""
+
+    async def session_findings(self, before: Sequence[Finding], *, needed: bool) -> list[Finding]:
+        return await self._session_findings(before, needed=needed)
 
     @property
     def seat(self) -> Seat:

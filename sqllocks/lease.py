@@ -42,6 +42,11 @@ class Held:
         """Whether the lock ended before it was given back. Asks no database; never turns false again."""
         return self._keeper.is_lost(self._kept)
 
+    @property
+    def remaining(self) -> float:
+        """Seconds for which it may still be trusted without another renewal; 0 after its end."""
+        return 0.0 if self._kept.ended else self._keeper.remaining(self._kept)
+
     def check(self) -> None:
         """Raise ``LeaseLost`` where the lock is lost or was given back. Asks no database."""
         self._holding.check(self._kept)
@@ -90,11 +95,6 @@ class _Local(Held):
     def expires_at(self) -> datetime:
         """The expiry by the database's clock, as the last renewal is known to have set it (aware, UTC)."""
         return self._kept.expires_at
-
-    @property
-    def remaining(self) -> float:
-        """Seconds for which the lease may still be trusted without another renewal; 0 after its end."""
-        return 0.0 if self._kept.ended else self._keeper.remaining(self._kept)
 
     def fenced(self) -> ColumnElement[bool]:
         """Return the proof of holding as a condition for a WHERE clause; see ``LockProvider.fenced``."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,9 +12,12 @@ from sqlalchemy.engine import Dialect
 
 from sqllocks.backends.base import Capabilities
 from sqllocks.backends.session_locks import SessionLocks
+from sqllocks.core.diagnosing import session_findings, told, unreachable
 from sqllocks.core.leases import Leases
 from sqllocks.core.locking import Seat
+from sqllocks.diagnosis import IN_MEMORY, Diagnosis, Finding
 from sqllocks.dialects import enforced_lease
+from sqllocks.errors import LockError
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.model import LockInfo, Seconds
 from sqllocks.naming import LockNames, checked_naming
@@ -25,17 +30,21 @@ from sqllocks.policy import (
     checked_wait,
 )
 from sqllocks.protocols import AsyncLocker, Locker
-from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
 from sqllocks.runtime.binding import async_engine_for, engine_for
-from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
+from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
 from sqllocks.runtime.dedicated import SessionPlan
 from sqllocks.runtime.dedicated_asyncio import AsyncioDedicated
 from sqllocks.runtime.dedicated_blocking import BlockingDedicated
+from sqllocks.runtime.diagnosing import CLINIC
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_lines, private_memory
 from sqllocks.schema import TABLE_NAME, core_locks
 from sqllocks.session_lock import AsyncSessionLock, SessionLock
+
+_LEFT = 1.0
+"""Seconds for which the end of a diagnosis waits for its connection to close."""
 
 __all__ = ["AsyncMemoryLocker", "AsyncSqlLocker", "MemoryLocker", "SqlLocker"]
 
@@ -141,6 +150,7 @@ class SqlLocker(_BlockingLocker):
         bind = bind if direct_url is None else direct_url
         engine = engine_for(bind, caller=type(self).__name__)
         locks = core_locks(MetaData(), name=table, schema=schema)
+        self._engine, self._table, self._plan, self._fencing = engine, locks, plan, fencing
         ttl = enforced_lease(engine.dialect.name, plan.lease)
         self._sessions = [BlockingDedicated(engine, locks, plan) for _ in range(checked_sessions(sessions))]
         self._room = BlockingRoom(bind, engine, locks)
@@ -165,6 +175,24 @@ class SqlLocker(_BlockingLocker):
             session.stirred = holding.keeper.hurry
         pins = FormPins(leases.pinning, drive)
         self._guards = _guards(engine.dialect, table, schema, namespace, pins)
+
+    def diagnose(self) -> Diagnosis:
+        sessions = BlockingSessions(self._engine, self._table)
+        try:
+            findings = drive(CLINIC.examine(sessions, table=self._fencing))
+        finally:
+            sessions.close(_LEFT)
+        return told(findings, self._session_findings(findings))
+
+    def _session_findings(self, before: Sequence[Finding], *, needed: bool = True) -> list[Finding]:
+        if unreachable(before):
+            return []
+        problem: LockError | None = None
+        try:
+            drive(self._seat.contact())
+        except LockError as error:
+            problem = error
+        return session_findings(problem, self._sessions[0], self._plan.lease, needed=needed)
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._seat.holding.close(checked_wait(timeout)))
@@ -204,6 +232,7 @@ class AsyncSqlLocker(_AsyncioLocker):
         engine = async_engine_for(bind, caller=type(self).__name__)
         clock = AsyncioClock()
         locks = core_locks(MetaData(), name=table, schema=schema)
+        self._engine, self._table, self._plan, self._fencing = engine, locks, plan, fencing
         ttl = enforced_lease(engine.dialect.name, plan.lease)
         self._sessions = [
             AsyncioDedicated(engine, locks, plan, clock) for _ in range(checked_sessions(sessions))
@@ -232,6 +261,24 @@ class AsyncSqlLocker(_AsyncioLocker):
         pins = FormPins(leases.pinning, asyncio_finish(clock))
         self._guards = _guards(engine.dialect, table, schema, namespace, pins)
 
+    async def diagnose(self) -> Diagnosis:
+        sessions = AsyncioSessions(self._engine, self._table, AsyncioClock())
+        try:
+            findings = await CLINIC.examine(sessions, table=self._fencing)
+        finally:
+            await sessions.close(_LEFT)
+        return told(findings, await self._session_findings(findings))
+
+    async def _session_findings(self, before: Sequence[Finding], *, needed: bool = True) -> list[Finding]:
+        if unreachable(before):
+            return []
+        problem: LockError | None = None
+        try:
+            await self._seat.contact()
+        except LockError as error:
+            problem = error
+        return session_findings(problem, self._sessions[0], self._plan.lease, needed=needed)
+
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
         await self._seat.holding.close(longest)
@@ -252,6 +299,9 @@ class MemoryLocker(_BlockingLocker):
         self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
         self._guards = MemoryGuards(room.backend, namespace=room.namespace)
 
+    def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
+
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._seat.holding.close(checked_wait(timeout)))
 
@@ -271,6 +321,17 @@ class AsyncMemoryLocker(_AsyncioLocker):
         holding = leases.holding(self._background)
         self._seat = Seat(leases, holding, round(plan.lease * 1_000_000), plan.heartbeat)
         self._guards = MemoryGuards(room.backend, namespace=room.namespace)
+
+    async def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
+
+    async def lock(self, key: str, *, wait: Seconds | None = None) -> AsyncSessionLock:
+        await asyncio.sleep(0)  # who is cancelled already must not get it
+        return await super().lock(key, wait=wait)
+
+    async def try_lock(self, key: str) -> AsyncSessionLock | None:
+        await asyncio.sleep(0)
+        return await super().try_lock(key)
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)

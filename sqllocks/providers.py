@@ -12,6 +12,7 @@ from sqlalchemy.engine import Dialect
 from sqllocks.backends.base import Capabilities, LeaseBackend
 from sqllocks.backends.lease_table import LeaseTable
 from sqllocks.core.leases import Leases
+from sqllocks.diagnosis import IN_MEMORY, Diagnosis
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.forms import AsyncioForm, BlockingForm
 from sqllocks.model import Seconds
@@ -20,6 +21,7 @@ from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, Async
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
 from sqllocks.runtime.combining import AsyncioCombiner, BlockingCombiner
+from sqllocks.runtime.diagnosing import CLINIC
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_memory
@@ -85,6 +87,9 @@ class SqlLockProvider(BlockingForm):
             finish=drive,
         )
 
+    def diagnose(self) -> Diagnosis:
+        return Diagnosis(tuple(drive(CLINIC.examine(self._sessions))))
+
     def close(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
         drive(self._holding.close(longest))
@@ -121,8 +126,9 @@ class AsyncSqlLockProvider(AsyncioForm):
         self._sessions = AsyncioSessions(engine, locks, clock)
         self._room = room = AsyncioRoom(bind, engine, locks)
         backend: LeaseBackend = LeaseTable(self._sessions, _capabilities(engine.dialect.name, table, schema))
+        self._combiner: AsyncioCombiner | None = None
         if combine:
-            backend = AsyncioCombiner(backend, limit=SHARED_STATEMENTS)
+            backend = self._combiner = AsyncioCombiner(backend, limit=SHARED_STATEMENTS)
         self._background = AsyncioBackground()
         self._leases = Leases(
             clock, backend, namespace=namespace, holder=holder, lines=room.lines, wakeups=room.wakeups
@@ -140,10 +146,15 @@ class AsyncSqlLockProvider(AsyncioForm):
             finish=finish,
         )
 
+    async def diagnose(self) -> Diagnosis:
+        return Diagnosis(tuple(await CLINIC.examine(self._sessions)))
+
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)
         await self._holding.close(longest)
         await self._background.stop()
+        if self._combiner is not None:
+            await self._combiner.settle(longest)
         await self._sessions.close(longest)
         await self._room.close()
 
@@ -168,6 +179,9 @@ class MemoryLockProvider(BlockingForm):
             on_connection=on_blocking_connection,
             finish=drive,
         )
+
+    def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
 
     def close(self, timeout: Seconds | None = 10) -> None:
         drive(self._holding.close(checked_wait(timeout)))
@@ -198,6 +212,9 @@ class AsyncMemoryLockProvider(AsyncioForm):
             on_connection=on_asyncio_connection,
             finish=asyncio_finish(local),
         )
+
+    async def diagnose(self) -> Diagnosis:
+        return IN_MEMORY
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
         longest = checked_wait(timeout)

@@ -12,11 +12,14 @@ import click
 from sqllocks.cli import exits, messages
 from sqllocks.cli.breaking import break_command
 from sqllocks.cli.demo.command import demo_command
+from sqllocks.cli.doctor import doctor_command
+from sqllocks.cli.elect import elect_command
 from sqllocks.cli.init import init_command
 from sqllocks.cli.listing import ls_command, show_command
 from sqllocks.cli.migrate import migrate_command
 from sqllocks.cli.purging import purge_command
 from sqllocks.cli.run import run_command
+from sqllocks.cli.watch import watch_command
 from sqllocks.errors import LockError
 
 __all__ = ["execute"]
@@ -25,11 +28,14 @@ COMMANDS: tuple[click.Command, ...] = (
     demo_command,
     init_command,
     run_command,
+    elect_command,
     ls_command,
     show_command,
+    watch_command,
     break_command,
     purge_command,
     migrate_command,
+    doctor_command,
 )
 
 

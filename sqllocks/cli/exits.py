@@ -12,12 +12,14 @@ from sqllocks.errors import (
 __all__ = [
     "BUSY",
     "CANNOT_START",
+    "FAILURES",
     "LOST",
     "NO",
     "NOT_FOUND",
     "OK",
     "UNAVAILABLE",
     "USAGE",
+    "WARNINGS",
     "of_error",
     "of_signal",
 ]
@@ -25,6 +27,10 @@ __all__ = [
 OK = 0
 NO = 1
 """The command worked and its answer is no."""
+WARNINGS = 1
+"""A diagnosis has warnings, and no failure."""
+FAILURES = 2
+"""A diagnosis has failures."""
 USAGE = 64
 UNAVAILABLE = 69
 LOST = 70

@@ -17,7 +17,7 @@ from sqllocks.cli import exits, messages
 from sqllocks.cli.place import Place, place_options
 from sqllocks.model import LockInfo
 
-__all__ = ["ls_command", "show_command"]
+__all__ = ["as_fields", "as_table", "ls_command", "show_command"]
 
 Value = str | int | bool | None
 HEADINGS = ("key", "state", "holder", "token", "since", "until", "kind")
@@ -38,7 +38,7 @@ def ls_command(place: Place, *, prefix: str, held: bool, as_json: bool) -> int:
     elif not found:
         messages.say("no lock is held" if held else "no key was used yet")
     elif sys.stdout.isatty():
-        Console().print(_table(found))
+        Console().print(as_table(found))
     else:
         click.echo(_aligned([HEADINGS, *map(_cells, found)]))
     return exits.OK
@@ -102,7 +102,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _table(found: Sequence[LockInfo]) -> Table:
+def as_table(found: Sequence[LockInfo]) -> Table:
+    """Return the list for a terminal."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold underline")
     today = f"{datetime.now(UTC):%Y-%m-%d} "
     # most tables hold leases alone, and most terminals are narrow

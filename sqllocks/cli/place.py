@@ -39,18 +39,25 @@ class Place:
 
         Its table is made too, unless ``create`` is false.
         """
+        new = self.url is None and not state_file().exists()
+        provider = KeepingProvider(
+            self.address(), namespace=self.namespace, table=self.table, schema=self.schema
+        )
         if self.url is not None:
-            return self._provider(self.url)
-        path = state_file()
-        new = not path.exists()
-        _make_directory(path.parent)
-        provider = self._provider(URL.create("sqlite", database=str(path)))
+            return provider
         if create:
             # each time: another process may have made the file and not yet the table; costs no write
             provider.create_table()
         if new:
-            messages.say(f"no --url given: locks are kept in {path}")
+            messages.say(f"no --url given: locks are kept in {state_file()}")
         return provider
+
+    def address(self) -> str | URL:
+        """Return the URL; without one, that of the user's own file, whose directory is made."""
+        if self.url is not None:
+            return self.url
+        _make_directory(state_file().parent)
+        return URL.create("sqlite", database=str(state_file()))
 
     def describe(self) -> str:
         """Return the table and its database for people to read."""
@@ -63,9 +70,6 @@ class Place:
             return f"{table} in a database"
         # the query may carry a password as well
         return f"{table} in {url.set(query={}).render_as_string(hide_password=True)}"
-
-    def _provider(self, url: str | URL) -> KeepingProvider:
-        return KeepingProvider(url, namespace=self.namespace, table=self.table, schema=self.schema)
 
 
 def place_options(*, namespace: bool = True) -> Callable[[Callable[Concatenate[Place, P], int]], Command]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass
 
 import click
 
 from sqllocks.cli import exits, messages
+from sqllocks.cli.attending import attend, close, environment
 from sqllocks.cli.child import CannotStart, Child
 from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.place import Place, place_options
 from sqllocks.cli.signals import Interrupted, Signals
 from sqllocks.core.claiming import Grant
 from sqllocks.errors import LockError, LockNotAcquired, LockTimeout
-from sqllocks.lease import Lease
 from sqllocks.policy import fresh_token
 from sqllocks.protocols import LockProvider
 
 __all__ = ["run_command"]
 
-TICK = 1.0
-"""Longest pause between two looks at the deadline: a sleeping machine stops the wait's own clock."""
 GIVE_BACK = 6.0
 """Longest wait for the answer to the release, in seconds; the ttl is the last net."""
-CLOSED = 1.0
-"""Longest wait for connections to close, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +124,7 @@ def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
         grant = asking.take(job.key, ttl=job.ttl, owner_token=owner, wait=job.wait)
         signals.collect()
         if asking is not provider:
-            _close(asking)
+            close(asking.close)
         return _run(provider, grant, job, signals)
     except LockNotAcquired as busy:
         job.note(_busy(provider, job, busy))
@@ -140,20 +134,20 @@ def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
         _give_back(provider, job, owner)
         raise
     finally:
-        _close(asking)
-        _close(provider)
+        close(asking.close)
+        close(provider.close)
 
 
 def _run(provider: KeepingProvider, grant: Grant, job: _Job, signals: Signals) -> int:
     try:
-        child = Child(job.command, _environment(grant))
+        child = Child(job.command, environment(grant.handle.lock_key, grant.handle.fencing_token))
     except CannotStart as error:
         _give_back(provider, job, grant.want.owner)
         messages.say(str(error))
         return error.code
     lease = provider.keep(grant)
     lease.on_lost(signals.wake)
-    code = _attend(child, lease, job, signals)
+    code = attend(child, lease, job.key, job.grace, signals).code
     ending = give_back(lease, GIVE_BACK, job.warn)
     if ending is Ending.LOST and code == exits.OK:
         # the last moments of the command were not protected; its own failure would say more
@@ -180,32 +174,3 @@ def _give_back(provider: LockProvider, job: _Job, owner: str) -> None:
         provider.release(job.key, owner_token=owner)
     except (LockError, Interrupted) as error:
         job.warn(f"{job.key!r} may stay locked until its ttl is over: {error}")
-
-
-def _close(provider: LockProvider) -> None:
-    """Close the provider, unless a connection of it hangs in a dead network: that ends with the process."""
-    closing = threading.Thread(target=provider.close, daemon=True)
-    closing.start()
-    closing.join(CLOSED)
-
-
-def _environment(grant: Grant) -> dict[str, str]:
-    return {
-        **os.environ,
-        "SQLLOCKS_KEY": grant.handle.lock_key,
-        "SQLLOCKS_FENCING_TOKEN": str(grant.handle.fencing_token),
-    }
-
-
-def _attend(child: Child, lease: Lease, job: _Job, signals: Signals) -> int:
-    """Wait for the command and return its exit code, or stop it where the lease is over."""
-    while (code := child.code()) is None:
-        number = signals.wait(min(lease.remaining, TICK))
-        # first: after a freeze the command must not be continued with a lease that is over
-        if lease.lost:
-            messages.say(f"the lock {job.key!r} is lost: stopping the command")
-            child.stop(job.grace, signals.wait)
-            return exits.LOST
-        if number:
-            child.pass_on(number)
-    return code

@@ -1,4 +1,4 @@
-"""Signals as events for the main loop of ``sqllocks run``."""
+"""Signals as events for the main loop of commands that start a command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Self
 __all__ = [
     "SIGCHLD",
     "SIGCONT",
+    "SIGHUP",
     "SIGINT",
     "SIGKILL",
     "SIGQUIT",
@@ -29,13 +30,14 @@ def _number(name: str) -> int:
 
 SIGCHLD = _number("SIGCHLD")
 SIGCONT = _number("SIGCONT")
+SIGHUP = _number("SIGHUP")
 SIGINT = _number("SIGINT")
 SIGKILL = _number("SIGKILL") or _number("SIGTERM")
 SIGQUIT = _number("SIGQUIT")
 SIGTERM = _number("SIGTERM")
 SIGTSTP = _number("SIGTSTP")
 
-_TO_PASS_ON = (SIGTERM, SIGINT, SIGQUIT, _number("SIGHUP"), _number("SIGUSR1"), _number("SIGUSR2"))
+_TO_PASS_ON = (SIGTERM, SIGINT, SIGQUIT, SIGHUP, _number("SIGUSR1"), _number("SIGUSR2"))
 _ABOUT_JOBS = (SIGTSTP, SIGCONT, SIGCHLD)
 POLL = 0.1
 """Longest wait where no signal tells that a child ended, in seconds."""

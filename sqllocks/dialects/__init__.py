@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Table
 from sqlalchemy.engine import Dialect
 
 from sqllocks.dialects.base import LeaseDialect
+from sqllocks.dialects.checks import Checks
 from sqllocks.dialects.mysql import MysqlLeases
+from sqllocks.dialects.mysql_checks import mysql_checks
 from sqllocks.dialects.mysql_session import MysqlSessions
 from sqllocks.dialects.postgresql import PostgresqlLeases
+from sqllocks.dialects.postgresql_checks import postgresql_checks
 from sqllocks.dialects.postgresql_session import PostgresqlSessions
 from sqllocks.dialects.sqlite import SqliteLeases
+from sqllocks.dialects.sqlite_checks import sqlite_checks
 from sqllocks.errors import BackendUnsupported
 
 __all__ = [
     "SUPPORTED",
     "SessionDialect",
+    "checks_for",
     "dialect_class",
     "enforced_lease",
     "leases_for",
@@ -34,6 +40,7 @@ _CLASSES: dict[str, type[LeaseDialect]] = {
 }
 SUPPORTED = tuple(_CLASSES)
 SessionDialect = PostgresqlSessions | MysqlSessions
+_checks: WeakKeyDictionary[LeaseDialect, Checks] = WeakKeyDictionary()
 
 
 def dialect_class(backend_name: str) -> type[LeaseDialect]:
@@ -72,6 +79,20 @@ def sessions_for(dialect: Dialect, table: Table) -> SessionDialect:
     if isinstance(leases, MysqlLeases):
         return MysqlSessions(table, mariadb=leases.mariadb)
     raise no_session_locks(dialect.name)
+
+
+def checks_for(leases: LeaseDialect) -> Checks:
+    """Return the questions that tell what a server can do for locks; the same ones each time."""
+    found = _checks.get(leases)
+    if found is None:
+        if isinstance(leases, PostgresqlLeases):
+            found = postgresql_checks(leases)
+        elif isinstance(leases, MysqlLeases):
+            found = mysql_checks(leases, mariadb=leases.mariadb)
+        else:
+            found = sqlite_checks(leases)
+        _checks[leases] = found
+    return found
 
 
 def enforced_lease(backend_name: str, lease: float) -> float:

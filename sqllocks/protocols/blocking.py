@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from sqlalchemy import ColumnElement
 
+from sqllocks.diagnosis import Diagnosis
 from sqllocks.lease import Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 
@@ -213,6 +214,14 @@ class LockProvider(Protocol):
 
     def create_table(self) -> None:
         """Create the lock table; harmless where it exists, and from several processes at once."""
+        ...
+
+    def diagnose(self) -> Diagnosis:
+        """Return what the server can and cannot do for locks; changes nothing.
+
+        What is wrong is a finding, not an error. About a dozen questions are asked: version and settings,
+        whether it takes writes, the table and the rights on it, a pooler in between, the clocks.
+        """
         ...
 
     def close(self, timeout: Seconds | None = 10) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
+from sqllocks.diagnosis import Diagnosis
 from sqllocks.model import LockInfo, Seconds
 from sqllocks.session_lock import AsyncTerm, Term
 
@@ -35,6 +36,15 @@ class Elector(Protocol):
 
     def leader(self, key: str) -> LockInfo | None:
         """Return who leads, ``None`` where nobody does. Raises ``BackendUnavailable``."""
+        ...
+
+    def diagnose(self) -> Diagnosis:
+        """Return what the server can and cannot do for locks; changes nothing.
+
+        What is wrong is a finding, not an error. About a dozen questions are asked: version and settings,
+        whether it takes writes, the table and the rights on it, a pooler in between, the clocks, and
+        whether session locks exclude.
+        """
         ...
 
     def close(self, timeout: Seconds | None = 10) -> None:
@@ -70,6 +80,15 @@ class AsyncElector(Protocol):
 
     async def leader(self, key: str) -> LockInfo | None:
         """Return who leads, ``None`` where nobody does. Raises ``BackendUnavailable``."""
+        ...
+
+    async def diagnose(self) -> Diagnosis:
+        """Return what the server can and cannot do for locks; changes nothing.
+
+        What is wrong is a finding, not an error. About a dozen questions are asked: version and settings,
+        whether it takes writes, the table and the rights on it, a pooler in between, the clocks, and
+        whether session locks exclude.
+        """
         ...
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:

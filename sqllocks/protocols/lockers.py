@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from sqllocks.diagnosis import Diagnosis
 from sqllocks.model import LockInfo, Seconds
 from sqllocks.session_lock import AsyncSessionLock, SessionLock
 
@@ -42,6 +43,15 @@ class Locker(Protocol):
 
     def create_table(self) -> None:
         """Create the table where it is missing; harmless from several processes at once."""
+        ...
+
+    def diagnose(self) -> Diagnosis:
+        """Return what the server can and cannot do for locks; changes nothing.
+
+        What is wrong is a finding, not an error. About a dozen questions are asked: version and settings,
+        whether it takes writes, the table and the rights on it, a pooler in between, the clocks, and
+        whether session locks exclude.
+        """
         ...
 
     def close(self, timeout: Seconds | None = 10) -> None:
@@ -86,6 +96,15 @@ class AsyncLocker(Protocol):
 
     async def create_table(self) -> None:
         """Create the table where it is missing; harmless from several processes at once."""
+        ...
+
+    async def diagnose(self) -> Diagnosis:
+        """Return what the server can and cannot do for locks; changes nothing.
+
+        What is wrong is a finding, not an error. About a dozen questions are asked: version and settings,
+        whether it takes writes, the table and the rights on it, a pooler in between, the clocks, and
+        whether session locks exclude.
+        """
         ...
 
     async def aclose(self, timeout: Seconds | None = 10) -> None:
