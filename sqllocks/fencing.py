@@ -128,6 +128,10 @@ class Guards(_Guards):
         """Claim a key in the caller's own transaction; ``None`` where it is held."""
         return self._proofs.claim(connection, want)
 
+    def expire_here(self, connection: Connection, want: Want) -> None:
+        """Let a claim made there end with the caller's own transaction, which has it pinned."""
+        self._proofs.expire(connection, want)
+
     def _claim(self, handle: Granted) -> Claim:
         return checked_claim(handle, self._names.inner(handle.lock_key))
 

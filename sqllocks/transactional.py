@@ -116,6 +116,8 @@ class TransactionHolds:
         handle = LockHandle(True, name, want.owner, answer.expires_at, answer.token)
         kept = self._holding.begin(Grant(want, handle, sent), renew=False, at_least=0)
         self._enter(connection, want, _Held(handle, kept))
+        # the file is what excludes; a row that outlived the commit would turn away who waited for the file
+        self._guards.expire_here(connection, want)
         return handle
 
     def _again(self, connection: Connection, held: _Held) -> bool:

@@ -69,6 +69,12 @@ class Proofs:
         rows = self._send(connection, leases.claim, leases.batch([want]), claim)
         return leases.told(Result(rows, -1), [want]).get(want.key)
 
+    def expire(self, connection: Connection, want: Want) -> None:
+        """Set the expiry of a claim to this moment, by a statement in the caller's transaction."""
+        leases = leases_for(connection.dialect, self._table)
+        claim = Claim(want.key, self._names.outer(want.key), want.owner, 0)
+        self._send(connection, leases.renew, leases.batch([replace(want, ttl=0)]), claim)
+
     def _begun(self, source: Session | Connection, claim: Claim) -> Connection:
         try:
             return begun(source)

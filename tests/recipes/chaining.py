@@ -122,3 +122,13 @@ def append_one(target: Target, tenant: str) -> AuditEntry:
 def impatient(parts: Parts, wait: float = 0) -> AuditChain:
     """Return a blocking chain that hardly waits for others."""
     return AuditChain(parts.provider, audit, ttl=5, wait=wait)
+
+
+def append_plainly(moment: float, target: Target, *, count: int) -> int:
+    """Append entries, each in a transaction of its own, which nothing but the file may hold up."""
+    parts = parts_of(target)
+    wait_until(moment)
+    for number in range(count):
+        with parts.sessions.begin() as session:
+            parts.audit.append(session, {"n": number}, tenant="acme")
+    return count

@@ -139,3 +139,13 @@ def test_c080_a_second_record_in_one_session_does_not_acquire_again(place: Arena
         assert (before.attempt, before.fencing_token) == (after.attempt, after.fencing_token)
         session.commit()
         assert session.execute(text("SELECT count(*) FROM audit_chain")).scalar() == 2
+
+
+@pytest.mark.parametrize("server", ["sqlite"])
+def test_who_waited_for_the_file_is_not_turned_away_by_the_row_of_a_committed_transaction(
+    place: Arena, server: str
+) -> None:
+    targets = place.targets(1) * 4
+    workers = place.workers(targets)
+    answers = at_once(workers, chaining.append_plainly, targets, count=10)
+    assert answers == [10] * 4
