@@ -1,0 +1,1 @@
+"""The parts for frameworks, and the examples, which are run as they are."""
