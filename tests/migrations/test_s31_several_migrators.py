@@ -61,7 +61,7 @@ def test_six_threads_of_one_process(app: Application) -> None:
     check(app, results)
 
 
-@on(["mysql", "sqlite"])
+@on(["mysql"])
 def test_the_function_the_command_line_and_the_environment_file(
     app: Application, workers: Callable[[int], list[Worker]]
 ) -> None:
