@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from sqlalchemy.engine import Engine
 
 from sqllocks import (
     AsyncMemoryElector,
+    AsyncSqlElector,
+    AsyncSqlLocker,
     BackendUnsupported,
     Diagnosis,
     Finding,
@@ -148,6 +151,15 @@ def test_session_locks_are_tried(url: str) -> None:
             assert not diagnosis.failures
         with locker.lock("some", wait=0) as lock:  # and that was no harm
             assert lock.held()
+
+
+def test_both_forms_find_the_same(postgresql: str) -> None:
+    async def found() -> list[Diagnosis]:
+        async with AsyncSqlLocker(postgresql) as locker, AsyncSqlElector(postgresql) as elector:
+            return [await locker.diagnose(), await elector.diagnose()]
+
+    with SqlLocker(postgresql) as locker, SqlElector(postgresql) as elector:
+        assert asyncio.run(found()) == [locker.diagnose(), elector.diagnose()]
 
 
 def create_table(address: str, table: str = "core_locks") -> None:

@@ -161,18 +161,16 @@ def test_a_form_that_was_not_registered_is_named(register: Callable[..., None]) 
 # -- what a URL makes
 
 MADE = [
-    ("postgres", "postgresql", "+psycopg", "+asyncpg"),
-    ("postgresql", "postgresql", "+psycopg", "+psycopg"),
-    ("mysql", "mysql", "+pymysql", "+aiomysql"),
-    ("mariadb", "mariadb", "+pymysql", "+aiomysql"),
+    ("postgres", "+psycopg", "+asyncpg"),
+    ("postgresql", "+psycopg", "+psycopg"),
+    ("mysql", "+pymysql", "+aiomysql"),
+    ("mariadb", "+pymysql", "+aiomysql"),
 ]
 
 
-@pytest.mark.parametrize(("name", "backend", "blocking", "awaiting"), MADE)
+@pytest.mark.parametrize(("name", "blocking", "awaiting"), MADE)
 @pytest.mark.parametrize("driver", [False, True])
-def test_c087_every_server_gives_all_three(
-    name: str, backend: str, blocking: str, awaiting: str, driver: bool
-) -> None:
+def test_c087_every_server_gives_all_three(name: str, blocking: str, awaiting: str, driver: bool) -> None:
     # nothing listens there, and nothing is asked
     tails = [f"{each if driver else ''}://me:{PASSWORD}@127.0.0.1:1/db" for each in (blocking, awaiting)]
     forms = [
