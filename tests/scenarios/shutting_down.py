@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqllocks import LeaseLost, LockError, SqlLockProvider
+from sqllocks import LeaseLost, LockError, SqlLocker, SqlLockProvider
+from tests.scenarios.electing import Candidate
 from tests.scenarios.targets import Target
 
 PATIENCE = 30.0
@@ -81,3 +83,35 @@ def hold_for_ever(target: Target, key: str, *, ttl: float) -> None:
     """Hold a key, renewed, until the process is killed."""
     with SqlLockProvider(target.address, holder=target.holder).hold(key, ttl=ttl):
         threading.Event().wait()
+
+
+def serve_session(
+    target: Target, key: str, term: str, path: str, *, work_left: float, options: dict[str, Any]
+) -> Report:
+    """Hold a session lock and lead until SIGTERM; both bodies then finish what they are at."""
+    report, told = Report(), threading.Event()
+    locker = SqlLocker(target.address, holder=target.holder, **options)
+    candidate = Candidate(target, term, path, strategy="session", leaving=work_left, **options)
+
+    def body() -> None:
+        try:
+            with locker.lock(key, wait=PATIENCE):
+                assert told.wait(PATIENCE)
+                time.sleep(work_left)
+                report.ended[key] = time.monotonic()
+        except LockError as error:
+            report.lost.append(repr(error))
+
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    try:
+        thread = threading.Thread(target=body)
+        thread.start()
+        assert told.wait(PATIENCE)
+        report.told = time.monotonic()
+        candidate.stop()
+        locker.close(timeout=PATIENCE)
+        report.closed = time.monotonic()
+        thread.join(PATIENCE)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return report
