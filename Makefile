@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((cores < 4 ? 2 * cores : 8)))
 PYTEST_ARGS ?=
 
-.PHONY: demo test chaos check format servers clean
+.PHONY: demo test chaos bench check format servers clean
 
 # one stamp a set of dependencies, so that the demo does not wait for the tools of the tests
 $(VENV)/.pip: pyproject.toml
@@ -36,6 +36,23 @@ test: $(VENV)/.dev
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.chaos --database $(or $(DATABASE),postgresql) --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
+# some peers need Python 3.12, so the newest that is found here runs the benchmarks, in an environment of theirs
+BENCH_VENV := .venv-bench
+BENCH_PYTHON ?= $(shell for python in python3.14 python3.13 python3.12 \
+	$(foreach minor,14 13 12,$(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3)) $(PYTHON); do \
+	"$$python" -c "" 2>/dev/null && echo "$$python" && break; done)
+
+$(BENCH_VENV)/.bench: pyproject.toml benchmarks/installing.py
+	$(BENCH_PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH_VENV)/bin/python -m pip install --quiet --editable '.[all]'
+	$(BENCH_VENV)/bin/python -m benchmarks.installing
+	touch $@
+
+# make bench QUICK=1: a minute, to see that everything works; make bench README=1 refreshes the README's tables
+bench: $(BENCH_VENV)/.bench
+	$(BENCH_VENV)/bin/python -m benchmarks.run $(if $(QUICK),--quick) $(if $(README),--readme)
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,4 +68,4 @@ servers: $(VENV)/.dev
 	$(BIN)/python -m tests.servers up
 
 clean:
-	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(BENCH_VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

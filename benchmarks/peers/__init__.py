@@ -1,0 +1,59 @@
+"""What users would pick instead: adapters of a few lines, each for one package."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from benchmarks.contenders import Entry
+from benchmarks.installing import reasons
+from benchmarks.turns import Row, reason
+
+_MODULES = {
+    "sqlalchemy-dlock": "sqlalchemy_dlock",
+    "tooz": "tooz",
+    "pals": "pals",
+    "postgresql-lock": "postgresql_lock",
+    "pg-dlock": "pg_dlock",
+    "postgres-mutex": "postgres_mutex",
+    "mithril-locks": "mithril_locks",
+    "redis": "redis_py",
+    "python-redis-lock": "python_redis_lock",
+}
+
+
+def entries(server: str, *, redis: bool) -> tuple[list[Entry], list[Row]]:
+    """Return the peers for a server, and a row with the reason for each that cannot be imported."""
+    found: list[Entry] = []
+    missing: list[Row] = []
+    for package, module in _MODULES.items():
+        try:
+            adapter = importlib.import_module(f"benchmarks.peers.{module}")
+        except Exception as error:  # some fail with a SyntaxError on older Pythons
+            missing.append(
+                Row("exclusion", server, "", package, "", "", note=f"failed: {_why(package, error)}")
+            )
+            continue
+        offered: Sequence[Entry] = adapter.entries(server)
+        found += [entry for entry in offered if redis or entry.family != "Redis"]
+    return found, missing
+
+
+def _why(package: str, error: Exception) -> str:
+    try:
+        return f"{package} {version(package)} cannot be imported: {reason(error)}"
+    except PackageNotFoundError:
+        told = [why for requirement, why in reasons().items() if requirement.startswith(package)]
+        return f"not installed{': ' if told else ''}{''.join(told)}"
+
+
+def versions() -> dict[str, str]:
+    """Return the installed version of each peer."""
+    told = {}
+    for package in _MODULES:
+        try:
+            told[package] = version(package)
+        except PackageNotFoundError:
+            told[package] = "not installed"
+    return told
