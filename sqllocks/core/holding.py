@@ -102,6 +102,14 @@ class Holding:
 
     async def _release(self, block: Sequence[Kept]) -> list[bool]:
         """Give back in one statement what this process still holds of a block."""
+        mark = object()
+        self.keeper.ending[mark] = None
+        try:
+            return await self._give_back(block)
+        finally:
+            self.keeper.ending.pop(mark, None)
+
+    async def _give_back(self, block: Sequence[Kept]) -> list[bool]:
         here = [kept for kept in block if kept.pid == os.getpid() and self.keeper.let_go(kept)]
         for kept in here:
             kept.ended = True

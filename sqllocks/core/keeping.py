@@ -37,6 +37,8 @@ class Keeper:
         self._pending: dict[tuple[str, str, str], Pending] = {}
         self._next_wake = NEVER
         self._pid = os.getpid()
+        self.ending: dict[object, None] = {}
+        """Marks of those who are giving something back: a shutdown waits for them too."""
 
     # -- called by holders
 
@@ -101,12 +103,14 @@ class Keeper:
         """Ask the server for one lock and renew it; raises where no answer came and it is not yet lost."""
         if self.is_lost(kept) or id(kept) not in self._kept:
             return False
-        failures = kept.failures
-        await self._renew([kept])
-        if not kept.lost and kept.failures > failures:
+        answer = (await self._renew([kept])).get(kept.want.key)
+        # a row that one's own guard pins cannot be renewed, but is nobody else's
+        proven = answer is not None and (answer.verdict is not Verdict.SKIPPED or kept.pins > 0)
+        if not kept.lost and not proven:
             key = self._names.outer(kept.want.key)
             raise BackendUnavailable(
-                f"whether {key!r} is still held could not be asked: the database did not answer",
+                f"whether {key!r} is still held could not be asked: the database did not answer, or an open "
+                "transaction has its row locked",
                 details={"lock_key": key},
             )
         return not self.is_lost(kept)
@@ -131,10 +135,10 @@ class Keeper:
             return
         kept.ended = True
         key = self._names.outer(kept.want.key)
+        self._add_pending(kept.release, kept.want.ttl)  # first: a warning may be an error
         warnings.warn(
             f"lock {key!r} was neither released nor left; it is given back now", ResourceWarning, stacklevel=2
         )
-        self._add_pending(kept.release, kept.want.ttl)
 
     def rescheduled(self, kept: Kept) -> None:
         """Note that a lease may now be due earlier than the keeper thinks."""
@@ -144,7 +148,7 @@ class Keeper:
     async def drained(self, timeout: float | None) -> None:
         """Wait until nothing is held nor to be released any more, or the time is over."""
         end = self._clock.now() + (NEVER if timeout is None else timeout)
-        while self.busy() and self._clock.now() < end:
+        while (self.busy() or self.ending) and self._clock.now() < end:
             await self._clock.sleep(min(DRAIN_PAUSE, max(end - self._clock.now(), 0.0)))
 
     def kept(self) -> list[Kept]:
@@ -165,6 +169,7 @@ class Keeper:
             kept.lost = "it belongs to the process that this one was forked from"
         self._kept = {}
         self._pending = {}
+        self.ending = {}
         self._next_wake = NEVER
 
     # -- changes of the expiry
@@ -248,7 +253,7 @@ class Keeper:
             if kept.token == token and kept.want.key == key and kept.want.owner == owner
         ]
 
-    async def _renew(self, batch: Sequence[Kept], *, revive: bool = False) -> None:
+    async def _renew(self, batch: Sequence[Kept], *, revive: bool = False) -> Answers:
         wants = {id(kept): kept.want for kept in batch}
         sent = self._clock.now()
         for kept in batch:
@@ -265,6 +270,7 @@ class Keeper:
             alarm.cancel()
             for kept in batch:
                 self._answered(kept, wants[id(kept)], sent, answers.get(kept.want.key))
+        return answers
 
     def _answered(self, kept: Kept, want: Want, sent: float, answer: Answer | None) -> None:
         if answer is not None and answer.verdict is Verdict.DONE:
@@ -276,6 +282,10 @@ class Keeper:
             # a guarded transaction has proven it since; whether it goes on is asked when that ends
             if not kept.pins:
                 self.lose(kept, "it expired, was broken, or somebody else holds the key")
+            return
+        if answer is not None and kept.pins:
+            # the session has shown that it lives; the row follows when the guarded transaction ends
+            kept.due = sent + kept.period
             return
         # a locked row, or no answer: again soon, until the deadline
         kept.failures += 1

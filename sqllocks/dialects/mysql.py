@@ -228,7 +228,7 @@ class MysqlLeases(LeaseDialect):
         moment = self._since_epoch(columns.acquired_at)
         token: ColumnElement[Any] = func.greatest(columns.fencing_token + literal_column("1"), moment)
         if not self.mariadb:
-            told = case((token == moment, moment), else_=literal_column("0"))
+            told = case((token == moment, moment), else_=literal_column("0", BigInteger))
             token = token + literal_column("0") * func.last_insert_id(told)
         return {
             "owner_token": want.c.o,
