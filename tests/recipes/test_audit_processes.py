@@ -16,7 +16,7 @@ from tests.scenarios.arena import SERVERS, Arena
 from tests.scenarios.workers import at_once
 
 PROCESSES = 8
-UNITS = int(os.environ.get("SQLLOCKS_AUDIT_UNITS", "4"))
+UNITS = int(os.environ.get("SQLLOCKS_AUDIT_UNITS", "3"))
 """Transactions of each process."""
 TENANTS = ("acme", "globex")
 NETWORK = ("postgresql", "mysql", "mariadb")
@@ -145,7 +145,6 @@ def test_c080_a_second_record_in_one_session_does_not_acquire_again(place: Arena
 def test_who_waited_for_the_file_is_not_turned_away_by_the_row_of_a_committed_transaction(
     place: Arena, server: str
 ) -> None:
-    targets = place.targets(1) * 4
+    targets = place.targets(1) * 3
     workers = place.workers(targets)
-    answers = at_once(workers, chaining.append_plainly, targets, count=10)
-    assert answers == [10] * 4
+    assert at_once(workers, chaining.append_plainly, targets, count=6) == [6] * 3
