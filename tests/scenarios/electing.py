@@ -149,9 +149,10 @@ class Candidate:
     async def _alead(self, term: Any) -> None:
         self._write("start", term.fencing_token)
         try:
+            if not self._steps:
+                await term.wait_lost()
             while not term.lost:
-                if self._steps:
-                    self._write("step", term.fencing_token)
+                self._write("step", term.fencing_token)
                 await asyncio.sleep(STEP)
         finally:
             self._write("invalid" if term.lost else "stopping", term.fencing_token)
