@@ -257,9 +257,8 @@ def main() -> None:
     parser.add_argument("--strategy", default="session,lease")
     parser.add_argument("--retry", default="0.5,2", help="pauses of a candidate between two tries, seconds")
     parser.add_argument("--lease", type=float, default=3.0, help="seconds; the heartbeat is a third of it")
-    parser.add_argument(
-        "--rounds", type=int, default=20, help="of the quick ways to end; a third of the slow"
-    )
+    parser.add_argument("--ways", default=WAYS, help="what ends a leader")
+    parser.add_argument("--rounds", type=int, default=20, help="a third of them where one takes seconds")
     arguments = parser.parse_args()
     logging.getLogger("sqllocks").setLevel(logging.ERROR)
     print(
