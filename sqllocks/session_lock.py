@@ -165,11 +165,8 @@ class Term(_Carried):
 
     def check(self) -> None:
         """Raise ``LeaseLost`` where the term is over. Asks no database."""
-        if self._stopped and not super().lost:
-            raise LeaseLost(
-                f"the term of {self._key!r} is over: its elector was told to stop",
-                details={"lock_key": self._key},
-            )
+        if self.lost and not super().lost:
+            raise _stopped(self._key)
         super().check()
 
     def on_lost(self, callback: Callable[[], None]) -> None:
@@ -235,6 +232,12 @@ class AsyncTerm(_Carried):
         """Whether the term is over: lost, given up, or ended by the outer stop. Asks no database."""
         return self._finished.is_set() or super().lost
 
+    def check(self) -> None:
+        """Raise ``LeaseLost`` where the term is over. Asks no database."""
+        if self.lost and not super().lost:
+            raise _stopped(self._key)
+        super().check()
+
     async def guard(self, session_or_connection: Any, /, *, at_most: Seconds | None = None) -> None:
         """Prove in the caller's transaction that this term goes on; see ``LockProvider.guard``."""
         await self._guards.async_guard(session_or_connection, self._handle(), at_most=at_most)
@@ -258,6 +261,13 @@ class AsyncTerm(_Carried):
 def over(term: Term | AsyncTerm) -> None:
     """Say that a term has ended; its elector does."""
     term._finished.set()  # pyright: ignore[reportPrivateUsage]
+
+
+def _stopped(key: str) -> LeaseLost:
+    return LeaseLost(
+        f"the term of {key!r} is over: it was given up, or its elector was told to stop",
+        details={"lock_key": key},
+    )
 
 
 class _Once:

@@ -176,7 +176,8 @@ class Keeper:
 
     def sending(self, kept: Kept) -> None:
         """Note that a change of the expiry is about to be sent."""
-        kept.crossed = kept.in_flight > 0 or kept.crossed
+        # changes on one session come one after another, and each sets a later expiry than the one before
+        kept.crossed = (kept.in_flight > 0 or kept.crossed) and not kept.heartbeat
         kept.in_flight += 1
 
     def undecided(self, kept: Kept) -> None:
@@ -300,6 +301,7 @@ class Keeper:
         return not kept.pins and self._clock.now() >= kept.deadline
 
     def _warn(self, batch: Sequence[Kept], message: str) -> None:
+        batch = [kept for kept in batch if not kept.lost]  # that was told already
         if any(kept.failures == 0 for kept in batch):
             first = self._names.outer(batch[0].want.key)
             others = f" and {len(batch) - 1} others" if len(batch) > 1 else ""

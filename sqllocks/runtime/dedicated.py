@@ -31,10 +31,12 @@ from sqllocks.dialects.sessions import Server
 from sqllocks.runtime import clock
 from sqllocks.runtime.sockets import Sign, peek
 
-__all__ = ["IN_DOUBT", "SessionPlan", "Steady", "gone", "plainly_given"]
+__all__ = ["CLOSE_PATIENCE", "IN_DOUBT", "SessionPlan", "Steady", "gone", "plainly_given"]
 
 IN_DOUBT = (FaultKind.GONE, FaultKind.OTHER)
 """Failures after which nobody knows what the session still holds."""
+CLOSE_PATIENCE = 2.0
+"""Seconds that a shutdown waits for the statement in flight."""
 _LATER = 0.02
 """Seconds until a socket is looked at again that belongs to a statement in flight."""
 _NEWS = 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from socket import socket
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from sqllocks.dialects.base import Fault
 from sqllocks.dialects.sessions import Server
 from sqllocks.errors import LockError
 from sqllocks.runtime.asynchronous import AsyncioClock, AsyncioSession, OneLoop, Speech
-from sqllocks.runtime.dedicated import IN_DOUBT, SessionPlan, Steady, gone
+from sqllocks.runtime.dedicated import CLOSE_PATIENCE, IN_DOUBT, SessionPlan, Steady, gone
 from sqllocks.runtime.kept import inherit
 from sqllocks.runtime.sockets import AsyncioWatch, close, shut, socket_of
 
@@ -94,8 +95,11 @@ class AsyncioDedicated(Steady):
         self._running.call_soon_threadsafe(self._end, session)
 
     async def close(self, timeout: float | None = None) -> None:
-        """End the session; a later call opens another one."""
+        """End the session, if it can be when nobody uses it; a later call opens another one."""
         self._loop.check()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_PATIENCE), self._mutex:
+                pass
         if self._session is not None:
             self._end(self._session)
         await self._clock.settle(timeout)

@@ -16,7 +16,7 @@ from sqllocks.dialects.base import Fault
 from sqllocks.dialects.sessions import Server
 from sqllocks.errors import LockError
 from sqllocks.runtime.blocking import BlockingSession
-from sqllocks.runtime.dedicated import IN_DOUBT, SessionPlan, Steady, gone
+from sqllocks.runtime.dedicated import CLOSE_PATIENCE, IN_DOUBT, SessionPlan, Steady, gone
 from sqllocks.runtime.kept import inherit
 from sqllocks.runtime.sockets import BlockingWatch, close, shut, socket_of
 from sqllocks.runtime.statements import Compiler, Faults
@@ -90,8 +90,10 @@ class BlockingDedicated(Steady):
         for each in tell:
             each()
 
-    def close(self) -> None:
-        """End the session; a later call opens another one."""
+    def close(self, timeout: float = CLOSE_PATIENCE) -> None:
+        """End the session, if it can be when nobody uses it; a later call opens another one."""
+        if self._pid == os.getpid() and self._mutex.acquire(timeout=timeout):
+            self._mutex.release()
         self.cut()
 
     def _busy(self) -> bool:

@@ -10,15 +10,49 @@ import pytest
 
 import sqllocks
 from sqllocks import (
+    AsyncElector,
+    AsyncLease,
+    AsyncLocker,
     AsyncLockProvider,
+    AsyncMemoryElector,
+    AsyncMemoryLocker,
     AsyncMemoryLockProvider,
+    AsyncSessionLock,
+    AsyncSqlElector,
+    AsyncSqlLocker,
     AsyncSqlLockProvider,
+    AsyncTerm,
+    Elector,
+    Lease,
+    Locker,
     LockProvider,
+    MemoryElector,
+    MemoryLocker,
     MemoryLockProvider,
+    SessionLock,
+    SqlElector,
+    SqlLocker,
     SqlLockProvider,
+    Term,
 )
 
 NAMES = [
+    "AsyncElector",
+    "AsyncLocker",
+    "AsyncMemoryElector",
+    "AsyncMemoryLocker",
+    "AsyncSessionLock",
+    "AsyncSqlElector",
+    "AsyncSqlLocker",
+    "AsyncTerm",
+    "Elector",
+    "Locker",
+    "MemoryElector",
+    "MemoryLocker",
+    "SessionLock",
+    "SqlElector",
+    "SqlLocker",
+    "Term",
     "AsyncLockProvider",
     "AsyncMemoryLockProvider",
     "AsyncSqlLockProvider",
@@ -43,6 +77,26 @@ PAIRS: list[tuple[type, type]] = [
     (MemoryLockProvider, AsyncMemoryLockProvider),
     (LockProvider, AsyncLockProvider),
 ]
+MADE: list[tuple[type, type]] = [
+    *PAIRS[:2],
+    (SqlLocker, AsyncSqlLocker),
+    (MemoryLocker, AsyncMemoryLocker),
+    (SqlElector, AsyncSqlElector),
+    (MemoryElector, AsyncMemoryElector),
+]
+EVERY: list[tuple[type, type]] = [
+    PAIRS[2],
+    *MADE,
+    (Locker, AsyncLocker),
+    (Elector, AsyncElector),
+    (Lease, AsyncLease),
+    (SessionLock, AsyncSessionLock),
+    (Term, AsyncTerm),
+]
+OF_ITS_FORM = {"run": {"stop", "on_elected"}}
+"""Arguments that one form has alone or calls in its own way: the blocking form cannot be cancelled."""
+TOLD_FOR_EACH = {"run", "wait_lost", "on_lost"}
+"""Methods that say of each form what happens there."""
 BLOCKING = [SqlLockProvider, MemoryLockProvider]
 ASYNCIO = [AsyncSqlLockProvider, AsyncMemoryLockProvider]
 METHODS = [
@@ -112,33 +166,119 @@ def test_every_public_name_is_there() -> None:
         assert hasattr(sqllocks, name)
 
 
-@pytest.mark.parametrize(("blocking", "asyncio"), PAIRS)
+@pytest.mark.parametrize(("blocking", "asyncio"), EVERY)
 def test_both_forms_have_the_same_methods(blocking: type, asyncio: type) -> None:
     assert {asynchronous(name) for name in methods(blocking)} == set(methods(asyncio))
     public = {name for name in dir(blocking) if not name.startswith("_")} - {"close"}
     assert public == {name for name in dir(asyncio) if not name.startswith("_")} - {"aclose"}
 
 
-@pytest.mark.parametrize(("blocking", "asyncio"), PAIRS)
+@pytest.mark.parametrize(("blocking", "asyncio"), EVERY)
 def test_both_forms_have_the_same_arguments(blocking: type, asyncio: type) -> None:
     for name, method in methods(blocking).items():
         other = methods(asyncio)[asynchronous(name)]
-        assert arguments(method) == arguments(other), name
+        own = OF_ITS_FORM.get(name, set())
+        assert [each for each in arguments(method) if each[0] not in own] == [
+            each for each in arguments(other) if each[0] not in own
+        ], name
         if not name.startswith("_"):
             returned = [inspect.signature(each).return_annotation for each in (method, other)]
             assert blocking_name(returned[0]) == blocking_name(returned[1]), name
 
 
-@pytest.mark.parametrize(("blocking", "asyncio"), PAIRS)
+@pytest.mark.parametrize(("blocking", "asyncio"), EVERY)
 def test_both_forms_have_the_same_docstrings(blocking: type, asyncio: type) -> None:
     for name, method in methods(blocking).items():
         if not name.startswith("_"):
-            text = inspect.getdoc(method)
-            assert text, name
-            assert text == inspect.getdoc(methods(asyncio)[asynchronous(name)]), name
+            texts = [inspect.getdoc(each) for each in (method, methods(asyncio)[asynchronous(name)])]
+            assert all(texts), name
+            assert texts[0] == texts[1] or name in TOLD_FOR_EACH, name
 
 
-@pytest.mark.parametrize(("blocking", "asyncio"), PAIRS[:2])
+@pytest.mark.parametrize(("blocking", "asyncio"), EVERY)
+def test_both_forms_have_the_same_properties(blocking: type, asyncio: type) -> None:
+    both = [
+        {
+            name: (blocking_name(member.fget.__annotations__.get("return")), inspect.getdoc(member))
+            for name, member in inspect.getmembers(form, lambda each: isinstance(each, property))
+            if not name.startswith("_")
+        }
+        for form in (blocking, asyncio)
+    ]
+    assert both[0].keys() == both[1].keys()
+    assert all(text for _, text in both[0].values())
+    for name, (kind, _) in both[0].items():
+        assert kind == both[1][name][0], name
+
+
+def test_the_lockers_and_electors_are_made_as_documented() -> None:
+    common = {
+        "namespace": "",
+        "lease": 15,
+        "heartbeat": 5,
+        "naming": "sha256",
+        "direct_url": None,
+        "pooler": None,
+        "max_session_locks": None,
+        "sessions": 1,
+    }
+    own: dict[type, dict[str, Any]] = {
+        SqlLocker: {**common, "prefix": "", "fencing": True},
+        SqlElector: {**common, "strategy": "auto", "retry": 2, "prefix": "election:", "on_error": None},
+    }
+    for form, expected in own.items():
+        made = inspect.signature(form).parameters
+        assert next(iter(made)) == "bind"
+        assert made["bind"].default is inspect.Parameter.empty
+        rest = {name: each for name, each in made.items() if name != "bind"}
+        assert expected.items() <= {name: each.default for name, each in rest.items()}.items()
+        assert {each.kind for each in rest.values()} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_methods_of_lockers_and_electors_take_the_documented_arguments() -> None:
+    assert (
+        str(inspect.signature(Locker.lock))
+        == "(self, key: 'str', *, wait: 'Seconds | None' = None) -> 'SessionLock'"
+    )
+    assert str(inspect.signature(Locker.try_lock)) == "(self, key: 'str') -> 'SessionLock | None'"
+    assert list(inspect.signature(Elector.run).parameters) == ["self", "key", "on_elected", "stop"]
+    assert list(inspect.signature(AsyncElector.run).parameters) == ["self", "key", "on_elected"]
+    for name in ("key", "fencing_token", "lost", "check", "on_lost", "guard"):
+        assert hasattr(SessionLock, name), name
+        assert hasattr(Term, name), name
+
+
+def test_what_may_touch_the_database_is_awaited_and_check_never_is() -> None:
+    awaited = {
+        AsyncSqlLocker: ["lock", "try_lock", "inspect", "list_locks", "create_table", "aclose"],
+        AsyncMemoryLocker: ["lock", "try_lock", "inspect", "list_locks", "create_table", "aclose"],
+        AsyncSqlElector: ["run", "leader", "aclose"],
+        AsyncMemoryElector: ["run", "leader", "aclose"],
+        AsyncSessionLock: ["held", "unlock", "guard"],
+        AsyncTerm: ["guard", "wait_lost"],
+    }
+    for form, names in awaited.items():
+        for name in names:
+            assert inspect.iscoroutinefunction(getattr(form, name)), (form, name)
+        for name in ("check", "on_lost"):
+            assert not inspect.iscoroutinefunction(getattr(form, name, None))
+
+
+def test_every_locker_and_elector_satisfies_its_protocol() -> None:
+    dead = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    lockers: list[Any] = [MemoryLocker(), SqlLocker(dead)]
+    electors: list[Any] = [MemoryElector(), SqlElector(dead), SqlElector(dead, strategy="lease")]
+    assert all(isinstance(each, Locker) for each in lockers)
+    assert all(isinstance(each, Elector) for each in electors)
+    for each in (*lockers, *electors):
+        each.close(0)
+    assert isinstance(AsyncMemoryLocker(), AsyncLocker)
+    assert isinstance(AsyncSqlLocker(dead), AsyncLocker)
+    assert isinstance(AsyncMemoryElector(), AsyncElector)
+    assert isinstance(AsyncSqlElector(dead), AsyncElector)
+
+
+@pytest.mark.parametrize(("blocking", "asyncio"), MADE)
 def test_both_forms_are_made_with_the_same_arguments(blocking: type, asyncio: type) -> None:
     made, other = (inspect.signature(form).parameters.values() for form in (blocking, asyncio))
     assert [(each.name, each.kind, each.default) for each in made] == [
