@@ -20,7 +20,8 @@ from sqllocks.policy import checked_wait
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
-from sqllocks.runtime.combining import AsyncioCombiner, BlockingCombiner
+from sqllocks.runtime.combining_asyncio import AsyncioCombiner
+from sqllocks.runtime.combining_blocking import BlockingCombiner
 from sqllocks.runtime.diagnosing import CLINIC
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish

@@ -19,6 +19,8 @@ __all__ = ["Call", "Kind", "Queue"]
 
 MOST_TOGETHER = 500
 """Most elements of one statement."""
+MOST_PASSES = 3
+"""Statements of more urgent kinds that go before a call that could have gone: nobody starves."""
 
 
 class Kind(enum.IntEnum):
@@ -58,8 +60,9 @@ class Queue:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._waiting: OrderedDict[Call, None] = OrderedDict()
-        self._flying: set[str] = set()
         self._flights: dict[object, Sequence[str]] = {}
+        self._overdue: object | None = None
+        self._passed = 0
 
     @property
     def idle(self) -> bool:
@@ -71,14 +74,29 @@ class Queue:
         """Whether a call waits."""
         return bool(self._waiting)
 
+    @property
+    def flights(self) -> Sequence[object]:
+        """What is in flight now."""
+        return tuple(self._flights)
+
     def start(self, flight: object, wants: Iterable[Want]) -> None:
         """Note that a statement is sent; ``flight`` is whatever tells it from others."""
-        keys = self._flights[flight] = [want.key for want in wants]
-        self._flying.update(keys)
+        # one step, as in `finish`: an interrupt leaves no half of it
+        self._flights[flight] = [want.key for want in wants]
 
     def finish(self, flight: object) -> None:
         """Note that a statement has ended, or never began: an interrupt may have struck in between."""
-        self._flying.difference_update(self._flights.pop(flight, ()))
+        self._flights.pop(flight, None)
+
+    def excuse(self, flights: Iterable[object]) -> object | None:
+        """Let another statement go beside one of these that still has no answer; return that one.
+
+        Its keys stay taken. Only one at a time: a server that is slow for all gets no more of them.
+        """
+        if self._overdue in self._flights:
+            return None
+        self._overdue = next((flight for flight in flights if flight in self._flights), None)
+        return self._overdue
 
     def add(self, call: Call) -> None:
         """Put a call at the end."""
@@ -93,20 +111,14 @@ class Queue:
 
     def next(self) -> Sequence[Call]:
         """Take the calls of the next statement: a flight named by the first. Empty: nothing can go now."""
-        if len(self._flights) >= self._limit or not self._waiting:
+        if not self._waiting or len(self._flights) - (self._overdue in self._flights) >= self._limit:
             return ()
-        taken = set(self._flying)
-        free: dict[tuple[Kind, bool], list[Call]] = {}
-        for call in self._waiting:
-            keys = [want.key for want in call.wants]
-            if taken.isdisjoint(keys):
-                free.setdefault(call.together, []).append(call)
-            taken.update(keys)
+        free = self._free()
         if not free:
             return ()
         batch: list[Call] = []
         size = 0
-        for call in free[min(free)]:
+        for call in free[self._turn(free)]:
             if batch and size + len(call.wants) > MOST_TOGETHER:
                 break
             batch.append(call)
@@ -115,3 +127,23 @@ class Queue:
             del self._waiting[call]
         self.start(batch[0], (want for call in batch for want in call.wants))
         return batch
+
+    def _free(self) -> dict[tuple[Kind, bool], list[Call]]:
+        """Return the calls that could go, by what fits together, each group in order of arrival."""
+        taken = {key for keys in self._flights.values() for key in keys}
+        free: dict[tuple[Kind, bool], list[Call]] = {}
+        for call in self._waiting:
+            keys = [want.key for want in call.wants]
+            if taken.isdisjoint(keys):
+                free.setdefault(call.together, []).append(call)
+            taken.update(keys)
+        return free
+
+    def _turn(self, free: Iterable[tuple[Kind, bool]]) -> tuple[Kind, bool]:
+        """Return which group goes: the most urgent, or that of the oldest call once it was passed often."""
+        oldest, urgent = next(iter(free)), min(free)
+        if urgent == oldest or self._passed == MOST_PASSES:
+            self._passed = 0
+            return oldest
+        self._passed += 1
+        return urgent

@@ -1,0 +1,128 @@
+"""The combining queue of the asyncio form.
+
+The one who sends for several is a task of its own, so that a cancel in one caller leaves the others served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import Context
+from functools import partial
+
+from sqllocks.backends.base import Answers, LeaseBackend
+from sqllocks.core.combining import Call, Kind, Queue
+from sqllocks.dialects.base import Want
+from sqllocks.runtime.asynchronous import OneLoop
+from sqllocks.runtime.combining import OVERDUE, Combiner, fail, own, stopped
+from sqllocks.runtime.kept import inherit
+
+__all__ = ["AsyncioCombiner"]
+
+
+class AsyncioCombiner(Combiner):
+    """The queue of the asyncio form; belongs to the event loop of its first use."""
+
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, backend: LeaseBackend, *, limit: int) -> None:
+        super().__init__(backend)
+        self._limit = limit
+        self._home = OneLoop()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._queue = Queue(self._limit)
+        self._aboard: dict[asyncio.Task[None], set[Call]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def forget_parent(self) -> None:
+        inherit((self._queue, self._aboard, self._timer))
+        self._reset()
+
+    async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers:
+        self._home.check()
+        self._loop = asyncio.get_running_loop()
+        queue = self._queue
+        if queue.idle:
+            flight = object()
+            queue.start(flight, wants)
+            try:
+                return await self._send(kind, wants, values=values)
+            finally:
+                queue.finish(flight)
+                self._pump()
+        answered = self._loop.create_future()
+        call = Call(kind, wants, values, partial(_answer, answered))
+        queue.add(call)
+        try:
+            self._pump()
+            self._watch()
+            await answered
+        except BaseException:
+            if not queue.drop(call):
+                self._left(call)
+            raise
+        if call.error is not None:
+            raise own(call.error)
+        return call.answers
+
+    def _pump(self) -> None:
+        if self._loop.is_closed():
+            return
+        while batch := self._queue.next():
+            # in no caller's context: whose would it be?
+            task = self._loop.create_task(self._fly(batch), name="sqllocks-sender", context=Context())
+            self._aboard[task] = set(batch)
+            task.add_done_callback(partial(self._ended, batch))
+
+    async def _fly(self, batch: Sequence[Call]) -> None:
+        try:
+            await self._serve(batch)
+        finally:
+            self._land(batch)
+
+    def _land(self, batch: Sequence[Call]) -> None:
+        self._queue.finish(batch[0])
+        if not self._loop.is_closed():
+            for call in batch:
+                call.ended()
+        self._pump()
+
+    def _ended(self, batch: Sequence[Call], task: asyncio.Task[None]) -> None:
+        self._aboard.pop(task, None)
+        if task.cancelled():
+            # perhaps before its first step
+            fail([call for call in batch if not call.answers and call.error is None], stopped())
+            self._land(batch)
+
+    def _left(self, call: Call) -> None:
+        """End a statement that nobody waits for any more: its connection may be dead."""
+        for task, calls in self._aboard.items():
+            if call in calls:
+                calls.discard(call)
+                if not calls:
+                    task.cancel()
+                return
+
+    def _watch(self) -> None:
+        if self._timer is None and self._queue.waiting:
+            self._timer = self._loop.call_later(OVERDUE, self._overdue, self._queue.flights)
+
+    def _overdue(self, flights: Sequence[object]) -> None:
+        self._timer = None
+        self._queue.excuse(flights)
+        self._pump()
+        self._watch()
+
+    async def settle(self, timeout: float | None) -> None:
+        """Wait for what is in flight although nobody waits for it any more."""
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
+        while self._aboard and (end is None or loop.time() < end):
+            await asyncio.wait(list(self._aboard), timeout=None if end is None else end - loop.time())
+
+
+def _answer(answered: asyncio.Future[None]) -> None:
+    if not answered.done():
+        answered.set_result(None)
