@@ -45,7 +45,7 @@ def test_each_run_happens_on_one_instance() -> None:
     for scheduler in instances.schedulers:
         trigger = IntervalTrigger(seconds=1, start_date=PAST)
         scheduler.add_job(lambda: runs.append(datetime.now(UTC)), trigger, id="job", misfire_grace_time=60)
-    instances.run(lambda: len(runs) >= 3)
+    instances.run(lambda: len(runs) >= 2)
     keys = [info.lock_key for info in instances.locks.list_locks(prefix="schedule:apscheduler:job:")]
     assert len(keys) == len(runs)
 

@@ -17,7 +17,7 @@ from celery.schedules import crontab, schedule
 from sqllocks import BackendUnavailable, MemoryLockProvider
 from sqllocks.contrib.celery import LockedScheduler, planned_moment
 
-INTERVAL = 0.5
+INTERVAL = 0.3
 
 
 class Beat:

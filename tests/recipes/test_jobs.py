@@ -18,7 +18,7 @@ from tests.scenarios import jobs
 from tests.scenarios.arena import Arena
 from tests.servers import require_server
 
-PLACES = ("memory-blocking", "memory-asyncio", "sqlite-blocking", "postgresql-blocking", "postgresql-asyncio")
+PLACES = ("memory-blocking", "memory-asyncio", "sqlite-blocking", "postgresql-asyncio")
 KEY = "jobs"
 
 
