@@ -2,10 +2,10 @@
 
     python -m benchmarks.held [--quick] postgresql=URL …
 
-Each count has a process of its own, in which 64 threads enter `hold(key, ttl=60)` one by one. "memory" is
-what the process grew by, over the number of leases (below 10,000 what Python allocated, as the growth
-of a process comes in too large steps). Statements and CPU are those of renewing, for half a minute.
-Prints rows as JSON.
+Each count has a process of its own, in which 64 threads enter `hold(key, ttl=15)` one by one (ttl=60 for
+100,000). Memory is what the process grew by, over the number of leases; below 10,000 it is what Python
+allocated, as the growth of a process comes in too large steps. Statements and CPU are those of renewing, for
+a third of the ttl and a second. Prints rows as JSON.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.servers import url_for
 COUNTS = {"postgresql": (100, 1_000, 10_000, 100_000)}
 ELSEWHERE = (10_000,)
 THREADS = 64
-TTL = 60
-WATCHED = 30.0
+TTLS = {100_000: 60.0}
+TTL = 15.0
 TRACED_BELOW = 10_000
 LIMIT = 200.0
 
@@ -46,8 +46,9 @@ def measure(place: Place, settings: Settings) -> list[Row]:
     context = multiprocessing.get_context("spawn")
     for count in (100,) if settings.quick else COUNTS.get(place.server, ELSEWHERE):
         pipe, theirs = context.Pipe()
-        watched = 1.0 if settings.quick else WATCHED
-        process = context.Process(target=_hold, args=(place, count, watched, theirs), daemon=True)
+        ttl = TTLS.get(count, TTL)
+        watched = 1.0 if settings.quick else ttl / 3 + 1  # each is renewed once a third of its ttl
+        process = context.Process(target=_hold, args=(place, count, ttl, watched, theirs), daemon=True)
         process.start()
         theirs.close()
         rows += _rows(place.server, count, _heard(pipe))
@@ -75,26 +76,26 @@ def _rows(server: str, count: int, answer: Any) -> list[Row]:
     ]
 
 
-def _hold(place: Place, count: int, watched: float, pipe: Connection[Any, Any]) -> None:
+def _hold(place: Place, count: int, ttl: float, watched: float, pipe: Connection[Any, Any]) -> None:
     try:
-        pipe.send(_held(place, count, watched))
+        pipe.send(_held(place, count, ttl, watched))
     except Exception as error:
         pipe.send(reason(error))
 
 
-def _held(place: Place, count: int, watched: float) -> dict[str, float]:
+def _held(place: Place, count: int, ttl: float, watched: float) -> dict[str, float]:
     url = url_for(make_url(place.url), BLOCKING[place.server]).render_as_string(hide_password=False)
     traced = count < TRACED_BELOW
     locks = SqlLockProvider(url)
     locks.create_table()
     statements = _count_renewals(locks)
-    _enter(locks, [f"warm-up:{number}" for number in range(THREADS)])
+    _enter(locks, [f"warm-up:{number}" for number in range(THREADS)], ttl)
     gc.collect()
     if traced:
         tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0] if traced else _resident()
     began = time.perf_counter()
-    blocks, leases = _enter(locks, [f"held:{number:06}" for number in range(count)])
+    blocks, leases = _enter(locks, [f"held:{number:06}" for number in range(count)], ttl)
     took = time.perf_counter() - began
     gc.collect()
     after = tracemalloc.get_traced_memory()[0] if traced else _resident()
@@ -114,7 +115,9 @@ def _held(place: Place, count: int, watched: float) -> dict[str, float]:
     }
 
 
-def _enter(locks: SqlLockProvider, keys: list[str]) -> tuple[list[AbstractContextManager[Any]], list[Any]]:
+def _enter(
+    locks: SqlLockProvider, keys: list[str], ttl: float
+) -> tuple[list[AbstractContextManager[Any]], list[Any]]:
     """Enter a block for each key, from several threads; return the blocks and their leases."""
     blocks: list[AbstractContextManager[Any]] = []
     leases: list[Any] = []
@@ -123,7 +126,7 @@ def _enter(locks: SqlLockProvider, keys: list[str]) -> tuple[list[AbstractContex
     def enter(some: list[str]) -> None:
         try:
             for key in some:
-                block = locks.hold(key, ttl=TTL)
+                block = locks.hold(key, ttl=ttl)
                 lease = block.__enter__()
                 blocks.append(block)
                 leases.append(lease)

@@ -61,7 +61,7 @@ def _passed_around(
                     # new keys make new rows: the first turn is for them
                     if turn == 0:
                         ring.run(_turn(opened[row.label], keys, settings.seconds / 4))
-                    row.values.append(ring.run(_turn(opened[row.label], keys, settings.seconds * 2)))
+                    row.values.append(ring.run(_turn(opened[row.label], keys, settings.seconds)))
     return rows
 
 

@@ -45,7 +45,7 @@ def _together(workers: Team, entries: list[Entry], count: int, server: str, sett
         for row in rows[at:] + rows[:at]:
             if not row.note:
                 with told(row):
-                    row.values.append(sum(workers.turn(row.label, settings.seconds, count)))
+                    row.values.append(sum(workers.turn(row.label, settings.seconds * 3 / 4, count)))
     print(f"  {case}", file=sys.stderr)
     return rows
 
