@@ -41,8 +41,6 @@ from sqllocks.naming import LockNames
 
 __all__ = ["PostgresqlSessions"]
 
-_OLDEST_WITH_TIMEOUT = 140000
-"""``server_version_num`` from which ``idle_session_timeout`` exists."""
 _SHARE = 4
 """One locker's part of the server's lock table: a full one keeps everybody from connecting."""
 
@@ -104,6 +102,8 @@ class PostgresqlSessions(PostgresqlLeases, SessionStatements):
             "idle_session_timeout": milliseconds,
             # a statement that hangs at the server proves nothing, and must not outlive the lease
             "statement_timeout": milliseconds,
+            # a statement whose client has gone ends early, and its locks with it
+            "client_connection_check_interval": max(round(heartbeat * 1000), 1),
             "tcp_user_timeout": milliseconds,
             "tcp_keepalives_idle": seconds,
             "tcp_keepalives_interval": max(seconds // 2, 1),

@@ -4,6 +4,9 @@ SET idle_session_timeout = 15000;
 -- statement_timeout
 SET statement_timeout = 15000;
 
+-- client_connection_check_interval
+SET client_connection_check_interval = 5000;
+
 -- tcp_user_timeout
 SET tcp_user_timeout = 15000;
 
