@@ -42,7 +42,7 @@ class BlockingCombiner(Combiner):
         self._queue = Queue(self._limit)
         self._thread: threading.Thread | None = None
         self._lone: threading.Lock | None = None
-        self._inside: set[int] = set()
+        self._inside: dict[int, threading.Lock] = {}
 
     def forget_parent(self) -> None:
         inherit((self._queue, self._thread, self._some))
@@ -50,21 +50,22 @@ class BlockingCombiner(Combiner):
 
     async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers:
         thread = threading.get_ident()
-        if thread in self._inside:
+        outer = self._inside.get(thread)
+        if outer is not None and outer.locked():
             # a signal handler in the middle of a call: that one cannot go on before this one has ended
             return await self._send(kind, wants, values=values)
-        self._inside.add(thread)
-        try:
-            flight = threading.Lock()
-            with flight:
+        flight = threading.Lock()
+        with flight:
+            self._inside[thread] = flight
+            try:
                 if self._starts(flight, wants):
                     try:
                         return await self._send(kind, wants, values=values)
                     finally:
                         self._finish(flight)
-            return await self._queued(kind, wants, values=values)
-        finally:
-            self._inside.discard(thread)
+                return await self._queued(kind, wants, values=values)
+            finally:
+                self._inside.pop(thread, None)
 
     def _starts(self, flight: threading.Lock, wants: Sequence[Want]) -> bool:
         """Return whether this caller sends by itself; it holds the lock ``flight`` until it has."""

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.conformance.crowd import Crowd, beside
 from tests.conformance.kinds import GROUPS, Kind, kinds_of
 from tests.conformance.places import Places
 from tests.conformance.processes import ProcessPool
@@ -38,10 +39,14 @@ def processes(places: Places) -> Iterator[ProcessPool]:
 
 
 @pytest.fixture
-def subject(kind: Kind, places: Places) -> Iterator[Subject]:
+def subject(request: pytest.FixtureRequest, kind: Kind, places: Places) -> Iterator[Subject]:
     """Return one backend × driver × form."""
     with ExitStack() as stack:
-        yield Subject(places.of(kind), stack)
+        subject = Subject(places.of(kind), stack)
+        callers = beside(request.module.__name__)
+        if callers and kind.table:
+            stack.enter_context(Crowd(subject.a, callers))
+        yield subject
 
 
 @pytest.fixture
@@ -65,6 +70,12 @@ def mysql_subject(subject: Subject) -> Subject:
 @pytest.fixture
 def sqlite_subject(subject: Subject) -> Subject:
     """Return a subject on a SQLite file."""
+    return subject
+
+
+@pytest.fixture
+def crowded_subject(subject: Subject) -> Subject:
+    """Return a subject that some cases run on with a crowd beside them."""
     return subject
 
 

@@ -65,6 +65,14 @@ ALL_MORE_KINDS = (
 SECTIONS = ("test_a_", "test_b_", "test_c_", "test_d_")
 """The files of the suite that the drivers of MORE_KINDS run through."""
 
+CROWDED = {
+    "postgresql-asyncpg-asyncio",
+    "postgresql-psycopg-blocking",
+    "mysql-pymysql-blocking",
+    "sqlite-pysqlite-blocking",
+}
+"""Where some cases run with a crowd beside them, by default."""
+
 # the name of the argument that a case takes tells where it runs
 GROUPS: Mapping[str, Callable[[Kind], bool]] = {
     "subject": lambda kind: True,
@@ -76,6 +84,7 @@ GROUPS: Mapping[str, Callable[[Kind], bool]] = {
     "asyncio_table_subject": lambda kind: kind.table and kind.asyncio,
     "blocking_table_subject": lambda kind: kind.table and not kind.asyncio,
     "memory_subject": lambda kind: not kind.table,
+    "crowded_subject": lambda kind: kind.name in CROWDED,
 }
 
 
