@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,6 +24,15 @@ from tests.servers import Server, fresh_database
 SERVERS = ("postgresql", "mysql", "mariadb", "sqlite")
 TABLE_KINDS = tuple(kind for kind in KINDS if kind.table)
 NETWORK_KINDS = tuple(kind for kind in KINDS if kind.network)
+ALL = "SQLLOCKS_ALL_ROUNDS" in os.environ
+"""Whether scenarios run on every driver and form, and as often as they were written down."""
+
+
+def some_kinds(*names: str) -> tuple[Kind, ...]:
+    """Return the drivers and forms that a scenario needs, or all of them where a run is to be thorough."""
+    return tuple(kind for kind in NETWORK_KINDS if ALL or kind.name in names)
+
+
 HELD = "SELECT lock_key FROM core_locks WHERE attempt <> '' AND expires_at > {clock}"
 SAMPLE = 5
 

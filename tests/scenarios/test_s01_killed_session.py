@@ -13,14 +13,21 @@ import pytest
 from tests.conformance.kinds import Kind
 from tests.conformance.polling import until
 from tests.scenarios import locking
-from tests.scenarios.arena import NETWORK_KINDS, Arena
+from tests.scenarios.arena import Arena, some_kinds
 from tests.scenarios.targets import Target
 from tests.scenarios.workers import Worker
 
 OPTIONS: dict[str, Any] = {"lease": 3, "heartbeat": 0.5}
 AT_ONCE = 1.0
 PATIENCE = 20.0
-each_kind = pytest.mark.parametrize("kind", NETWORK_KINDS, ids=[kind.name for kind in NETWORK_KINDS])
+SOME = some_kinds(
+    "postgresql-psycopg-blocking",
+    "postgresql-psycopg-asyncio",
+    "postgresql-asyncpg-asyncio",
+    "mysql-pymysql-blocking",
+    "mariadb-aiomysql-asyncio",
+)
+each_kind = pytest.mark.parametrize("kind", SOME, ids=[kind.name for kind in SOME])
 each_server = pytest.mark.parametrize("server", ["postgresql", "mysql", "mariadb"])
 
 

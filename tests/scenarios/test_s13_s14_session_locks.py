@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqllocks import AsyncSessionLock, AsyncSqlLocker
 from tests.conformance.kinds import Kind
 from tests.faults import Relay
+from tests.scenarios.arena import ALL
 from tests.scenarios.cancelling import AT_ONCE, BUSY, CANCEL_KINDS, spin
 from tests.waiting import settings
 from tests.waiting.settings import Setting, async_until
@@ -23,9 +23,8 @@ WAITED = 0.3
 SILENT_LIMIT = 5.0
 STEP = 50e-6
 """Seconds by which the cancellation comes later from round to round."""
-FULL = "SQLLOCKS_ALL_ROUNDS" in os.environ
-GRANT_ROUNDS = range(0, 400, 1 if FULL else 8)
-EXIT_ROUNDS = range(0, 200, 1 if FULL else 4)
+GRANT_ROUNDS = range(0, 400, 1 if ALL else 20)
+EXIT_ROUNDS = range(0, 200, 1 if ALL else 10)
 
 each_kind = pytest.mark.parametrize("kind", CANCEL_KINDS, ids=[kind.name for kind in CANCEL_KINDS])
 
@@ -174,7 +173,7 @@ def test_s14_a_block_of_a_session_lock_cancelled_while_it_is_left_is_given_back(
                 outcomes[await exit_round(leaver, number * STEP / 2)] += 1
                 await contend(other, "s14-exit")
             assert outcomes[False], "no block was cancelled"
-            await asyncio.sleep(max(began + 2.0 - time.monotonic(), 0))
+            await asyncio.sleep(max(began + 1.1 - time.monotonic(), 0))
             long_held.check()
             assert await long_held.held()
             assert await long_held.unlock()

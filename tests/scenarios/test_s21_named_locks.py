@@ -17,7 +17,7 @@ from tests.scenarios.arena import Arena, sessions
 from tests.scenarios.locking import Held, Locker
 
 OPTIONS: dict[str, Any] = {"lease": 4, "heartbeat": 1}
-HELD_FOR = 1.6
+HELD_FOR = 1.0
 PATIENCE = 20.0
 LIMIT = {"mysql": "SET SESSION max_execution_time = 300", "mariadb": "SET SESSION max_statement_time = 0.3"}
 each_server = pytest.mark.parametrize("server", ["mysql", "mariadb"])

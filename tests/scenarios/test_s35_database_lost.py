@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance.polling import until
 from tests.scenarios import electing, locking
-from tests.scenarios.arena import Arena
+from tests.scenarios.arena import ALL, Arena
 from tests.scenarios.electing import Log
 from tests.scenarios.workers import Worker
 from tests.servers import LocalServer
@@ -27,9 +27,8 @@ AGAIN = LEASE + 3
 """Seconds within which there is a leader again."""
 PER_TRY = {"session": 3, "lease": 1}
 """Statements of a candidate that does not lead, for each of its tries: the lock, and who holds it."""
-FULL = "SQLLOCKS_ALL_ROUNDS" in os.environ
-SERVERS = ("postgresql", "mysql", "mariadb") if FULL else ("postgresql", "mariadb")
-ROUNDS = 5 if FULL else 1
+SERVERS = ("postgresql", "mysql", "mariadb") if ALL else ("postgresql", "mariadb")
+ROUNDS = 5 if ALL else 1
 STRATEGIES = ("session", "lease")
 PATIENCE = 30.0
 
@@ -177,7 +176,7 @@ def check_rate(arena: Arena) -> None:
     counted = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
     time.sleep(1.2)  # sessions tell what they did once a second: that of their beginning
     first, began = arena.observer.rows(counted)[0][0], time.monotonic()
-    time.sleep(2.5)
+    time.sleep(1.5)
     rate = (arena.observer.rows(counted)[0][0] - first) / (time.monotonic() - began)
     tries = 2 / (0.75 * RETRY)
     allowed = sum(PER_TRY.values()) * tries + 2 / OPTIONS["heartbeat"]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance.polling import until
 from tests.scenarios import electing, locking, shutting_down
-from tests.scenarios.arena import Arena
+from tests.scenarios.arena import ALL, Arena
 from tests.scenarios.commands import alive
 from tests.scenarios.electing import Log
 from tests.scenarios.locking import Locker
@@ -25,10 +25,11 @@ RETRY = 0.3
 PATIENCE = 30.0
 WORK_LEFT = 1.0
 HOUR = timedelta(hours=1)
+two_servers = pytest.mark.parametrize("server", ["postgresql", "mariadb", *(["mysql"] if ALL else [])])
 each_server = pytest.mark.parametrize("server", ["postgresql", "mysql", "mariadb"])
 
 
-@each_server
+@two_servers
 def test_s40_a_shutdown_frees_locks_and_terms_when_the_bodies_have_ended(
     arena: Arena, server: str, tmp_path: Path
 ) -> None:
@@ -60,7 +61,7 @@ def test_s40_a_shutdown_frees_locks_and_terms_when_the_bodies_have_ended(
     electing.check_terms(log, term)
 
 
-@each_server
+@two_servers
 def test_s40_a_killed_holder_is_followed_at_once_by_one_of_its_label(
     arena: Arena, server: str, tmp_path: Path
 ) -> None:
