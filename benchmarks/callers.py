@@ -28,7 +28,7 @@ def measure(place: Place, settings: Settings) -> Iterator[Row]:
     ours, failed = excluding(ring, own.entries(place.server) + by_hand.entries(place.server))
     others, unfit = excluding(ring, others)
     yield from rows + failed + unfit
-    for callers in (16,) if settings.quick else COUNTS:
+    for callers in (64,) if settings.quick else COUNTS:
         peer = [each for each in others if callers in PEER_COUNTS and callers <= each.most]
         case = f"{callers} caller{'s' * (callers > 1)}"
         yield from compare(ring, [*ours, *peer], callers, settings, "callers", case)

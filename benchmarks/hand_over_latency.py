@@ -25,7 +25,7 @@ HELD = 0.03
 def measure(place: Place, settings: Settings) -> list[Row]:
     """Return the rows of one database."""
     rows = []
-    rounds = 4 if settings.quick else ROUNDS
+    rounds = 2 if settings.quick else ROUNDS
     with team(place, 2) as workers:
         for label, entry in all_entries(place).items():
             if entry.family in (Family.NOTHING, Family.BATCH):

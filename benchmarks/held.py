@@ -90,12 +90,13 @@ def _held(place: Place, count: int, ttl: float, watched: float) -> dict[str, flo
     locks.create_table()
     statements = _count_renewals(locks)
     _enter(locks, [f"warm-up:{number}" for number in range(THREADS)], ttl)
+    keys = [f"held:{number:06}" for number in range(count)]
     gc.collect()
     if traced:
         tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0] if traced else _resident()
     began = time.perf_counter()
-    blocks, leases = _enter(locks, [f"held:{number:06}" for number in range(count)], ttl)
+    blocks, leases = _enter(locks, keys, ttl)
     took = time.perf_counter() - began
     gc.collect()
     after = tracemalloc.get_traced_memory()[0] if traced else _resident()

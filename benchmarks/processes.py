@@ -21,7 +21,7 @@ LEFT_OUT = {"tooz"}  # a connection for each acquire, which says nothing of proc
 
 def measure(place: Place, settings: Settings) -> Iterator[Row]:
     """Give the rows of one database."""
-    counts = (1, 2) if settings.quick else COUNTS
+    counts = (2,) if settings.quick else COUNTS
     entries = [entry for entry in all_entries(place).values() if _asked(entry)]
     with team(place, counts[-1]) as workers:
         opened = []

@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,12 +137,12 @@ def _failed(module: str, server: str, why: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def servers() -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+def servers(names: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """Start what can be had, with durable settings; give URLs and versions, or why there is none."""
     urls: dict[str, str] = {}
     versions: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        for name in ("postgresql", "mysql", "mariadb", "sqlite", "redis"):
+        for name in (*names, "redis"):
             try:
                 server: Server = (
                     start_redis()
@@ -161,7 +161,8 @@ def servers() -> Iterator[tuple[dict[str, str], dict[str, str]]]:
 def measured(*, quick: bool, only: list[str]) -> dict[str, Any]:
     """Start the servers, ask everything, and return what goes into the JSON file."""
     run = Run(quick=quick, only=only)
-    with servers() as (urls, versions):
+    asked = {name for each in QUESTIONS for name in (each.quick if quick else each.servers)}
+    with servers(sorted(asked)) as (urls, versions):
         run.go(urls)
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",

@@ -22,7 +22,7 @@ SECONDS = 3.0
 def measure(place: Place, settings: Settings) -> list[Row]:
     """Return one row for each contender."""
     rows = []
-    size, turns, seconds = (4, 1, 0.3) if settings.quick else (PROCESSES, 3, SECONDS)
+    size, turns, seconds = (4, 1, 0.2) if settings.quick else (PROCESSES, 3, SECONDS)
     entries = [
         each
         for each in all_entries(place).values()

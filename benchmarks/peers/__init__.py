@@ -10,24 +10,30 @@ from benchmarks.contenders import Entry
 from benchmarks.installing import reasons
 from benchmarks.turns import Row, reason
 
+_POSTGRESQL = ("postgresql",)
+_NETWORK = ("postgresql", "mysql", "mariadb")
 _MODULES = {
-    "sqlalchemy-dlock": "sqlalchemy_dlock",
-    "tooz": "tooz",
-    "pals": "pals",
-    "postgresql-lock": "postgresql_lock",
-    "pg-dlock": "pg_dlock",
-    "postgres-mutex": "postgres_mutex",
-    "mithril-locks": "mithril_locks",
-    "redis": "redis_py",
-    "python-redis-lock": "python_redis_lock",
+    "sqlalchemy-dlock": ("sqlalchemy_dlock", _NETWORK),
+    "tooz": ("tooz", _NETWORK),
+    "pals": ("pals", _POSTGRESQL),
+    "postgresql-lock": ("postgresql_lock", _POSTGRESQL),
+    "pg-dlock": ("pg_dlock", _POSTGRESQL),
+    "postgres-mutex": ("postgres_mutex", _POSTGRESQL),
+    "mithril-locks": ("mithril_locks", ("postgresql", "sqlite")),
+    "redis": ("redis_py", ("redis",)),
+    "python-redis-lock": ("python_redis_lock", ("redis",)),
 }
+"""Packages, with the adapter and the servers that it is for; imported only where they are asked."""
 
 
 def entries(server: str, *, redis: bool) -> tuple[list[Entry], list[Row]]:
     """Return the peers for a server, and a row with the reason for each that cannot be imported."""
     found: list[Entry] = []
     missing: list[Row] = []
-    for package, module in _MODULES.items():
+    asked = {server, "redis"} if redis else {server}
+    for package, (module, servers) in _MODULES.items():
+        if not asked.intersection(servers):
+            continue
         try:
             adapter = importlib.import_module(f"benchmarks.peers.{module}")
         except Exception as error:  # some fail with a SyntaxError on older Pythons
@@ -36,7 +42,7 @@ def entries(server: str, *, redis: bool) -> tuple[list[Entry], list[Row]]:
             )
             continue
         offered: Sequence[Entry] = adapter.entries(server)
-        found += [entry for entry in offered if redis or entry.family != "Redis"]
+        found += offered
     return found, missing
 
 
