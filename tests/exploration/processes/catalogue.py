@@ -8,6 +8,7 @@ from contextlib import suppress
 from sqllocks.errors import BackendUnavailable
 from tests.exploration.catalogue import DEPTH
 from tests.exploration.families import FAMILIES, family
+from tests.exploration.processes.combining import SLOW, shared_on
 from tests.exploration.processes.programs import Budget, Program, Scenario
 from tests.exploration.processes.tasks import TTL, Process
 
@@ -160,11 +161,12 @@ SOMEWHERE: Mapping[str, tuple[str, ...]] = {
 
 def process_catalogue(depth: int = DEPTH) -> dict[str, Scenario]:
     """Return every scenario at this depth."""
+    more = max(depth - 1, 0)
     return {
         f"{name}-{what}": scenario
         for name in FAMILIES
-        for what, scenario in scenarios_on(name, max(depth - 1, 0))
-        if depth > 1 or what in SOMEWHERE.get(name, (what,))
+        for what, scenario in (*scenarios_on(name, more), *shared_on(name, more))
+        if depth > 1 or (what in SOMEWHERE.get(name, (what,)) and what not in SLOW)
     }
 
 
