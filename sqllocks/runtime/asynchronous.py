@@ -122,6 +122,10 @@ class AsyncioBackground:
 
     def wake(self) -> None:
         # also called by a finalizer, which may run in any thread
+        with suppress(RuntimeError):
+            if self._loop is asyncio.get_running_loop():
+                self._event.set()  # without the system call that wakes a loop from outside
+                return
         with suppress(RuntimeError):  # the loop is closed
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._event.set)
