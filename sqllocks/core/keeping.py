@@ -208,6 +208,7 @@ class Keeper:
         """Renew what is due until there is nothing to look after."""
         idle_since = self._clock.now()
         while True:
+            self._next_wake = NEVER  # whatever is kept from here on may be overlooked, so it wakes
             due, wake = self._look(self._clock.now())
             if due:
                 for start in range(0, len(due), RENEWAL_SLICE):
