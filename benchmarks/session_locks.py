@@ -78,19 +78,21 @@ class Bare:
 
     async def open(self) -> None:
         if not self._kind.asyncio:
-            engine = create_engine(self._url, isolation_level="AUTOCOMMIT")
-            self._held: Any = engine.connect()
+            self._engine: Any = create_engine(self._url, isolation_level="AUTOCOMMIT")
+            self._held: Any = self._engine.connect()
             self._driver: Any = self._held.connection.driver_connection
             return
-        aengine = create_async_engine(self._url, isolation_level="AUTOCOMMIT")
-        self._held = await aengine.connect()
+        self._engine = create_async_engine(self._url, isolation_level="AUTOCOMMIT")
+        self._held = await self._engine.connect()
         self._driver = (await self._held.get_raw_connection()).driver_connection
 
     async def close(self) -> None:
         if self._kind.asyncio:
             await self._held.close()
+            await self._engine.dispose()
         else:
             self._held.close()
+            self._engine.dispose()
 
     def runner(self, calls: Sequence[Call]) -> Work:
         """Return what sends these statements, one after the other."""
