@@ -89,8 +89,8 @@ def _held(place: Place, count: int, ttl: float, watched: float) -> dict[str, flo
     locks = SqlLockProvider(url)
     locks.create_table()
     statements = _count_renewals(locks)
-    _enter(locks, [f"warm-up:{number}" for number in range(THREADS)], ttl)
-    keys = [f"held:{number:06}" for number in range(count)]
+    _enter(locks, [f"warm-up:{count}:{number}" for number in range(THREADS)], ttl)
+    keys = [f"held:{count}:{number:06}" for number in range(count)]
     gc.collect()
     if traced:
         tracemalloc.start()
