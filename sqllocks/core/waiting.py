@@ -23,6 +23,8 @@ OVERTIME = 0.5
 """Seconds that one behind the head stays past its deadline while nothing is known of the key yet."""
 STALE = 5.0
 """Seconds after which the last answer of the database says nothing any more."""
+LOOK = 0.25
+"""Seconds between two looks of one who tries less often and is not told of a release."""
 STOP_LOOK = 0.1
 """Seconds between two looks whether a wait of the blocking form was stopped."""
 _LONGEST_SLEEP = 3600.0
@@ -74,22 +76,25 @@ class Waiting:
                 await wait.sleep(min(pause, wait.left(self._clock.now())))
             elif pause > 0:
                 raise self._over(line, wait, await self._lockers(line))
-            grant = await self._ask(line, want, wait.pace)
+            grant = await self._ask(line, want, wait)
             if grant is not None:
                 return grant
             if line.watch is None and self._wakeups is not None:
                 line.watch = self._wakeups.watch(line.key, lambda: self._lines.alarm(line))
-            pause = wait.pace.of(line.nap(self._clock.now()))
+            told = line.watch is not None and line.watch.active
+            pause = wait.pace.of(line.nap(self._clock.now()), told=told)
 
-    async def _ask(self, line: Line, want: Want, pace: Pace) -> Grant | None:
+    async def _ask(self, line: Line, want: Want, wait: _Wait) -> Grant | None:
         """Look whether the key is free, and if it is, or a release was told, try for it."""
         alarms, alarmed = line.alarms, line.alarmed
         looked, line.told = line.told, False
+        pace = wait.pace
         try:
-            if line.held and not alarmed and not looked and not self._takeable(line):
+            if line.held and not alarmed and not looked and not self._takeable(line, wait):
                 await self._look(line)
-            if line.held and not alarmed and not self._takeable(line):
+            if line.held and not alarmed and not self._takeable(line, wait):
                 return None
+            wait.tries_at = self._clock.now() + pace.of(0.0, told=True)
             if not looked:
                 line.asking()
             # a row that stays locked is asked for again after a pause, not at once
@@ -112,8 +117,11 @@ class Waiting:
                 pace.failed(error)
         return None
 
-    def _takeable(self, line: Line) -> bool:
-        return line.row is not None and self._backend.takeable(line.row)
+    def _takeable(self, line: Line, wait: _Wait) -> bool:
+        """Return whether to try for a key that its row shows as held: the holder's session may be gone."""
+        if line.row is None or self._clock.now() < wait.tries_at:
+            return False
+        return self._backend.takeable(line.row)
 
     async def _look(self, line: Line) -> None:
         """Read the row, and those of the lines that were to look soon: a read writes nothing."""
@@ -187,11 +195,15 @@ class Pace:
     answered: Callable[[], None] | None = None
     """Called when a try was answered."""
 
-    def of(self, pause: float) -> float:
-        """Return the pause to make in the place of one that the line proposes."""
+    def of(self, pause: float, *, told: bool) -> float:
+        """Return the pause to make in the place of one that the line proposes.
+
+        Where a release is not ``told``, the row is looked at more often than the key is tried for.
+        """
         if self.every is None:
             return pause
-        return self.every * random.uniform(0.75, 1.0)  # noqa: S311 - nothing secret
+        longest = self.every if told else min(self.every, LOOK)
+        return longest * random.uniform(0.75, 1.0)  # noqa: S311 - nothing secret
 
 
 class Stopped(Exception):
@@ -204,6 +216,8 @@ class _Wait:
     def __init__(self, event: Event, longest: float | None, deadline: float, pace: Pace) -> None:
         self.event = event
         self.pace = pace
+        self.tries_at = 0.0
+        """When a key that its row shows as held is tried for next."""
         self.longest = longest if longest is not None else _NEVER
         self._deadline = deadline if longest is not None else _NEVER
 
