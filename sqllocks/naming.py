@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from functools import cache
 
 from sqllocks.errors import LockValidationError
 
@@ -36,8 +37,14 @@ _DLOCK_NAME_PREFIX = "beauty:dlock:"
 
 
 def default_holder() -> str:
-    """Return ``host:pid`` of this process, asked anew so that it is right after a fork."""
-    return f"{socket.gethostname()}:{os.getpid()}"[:255]
+    """Return ``host:pid`` of this process, also right after a fork."""
+    return _holder(os.getpid())
+
+
+@cache
+def _holder(pid: int) -> str:
+    # one text for all leases of a process
+    return f"{socket.gethostname()}:{pid}"[:255]
 
 
 def checked_naming(naming: str) -> str:

@@ -211,8 +211,9 @@ class Keeper:
             self._next_wake = NEVER  # whatever is kept from here on may be overlooked, so it wakes
             due, wake = self._look(self._clock.now())
             if due:
+                soonest = self._soonest()
                 for start in range(0, len(due), RENEWAL_SLICE):
-                    await self._renew(due[start : start + RENEWAL_SLICE])
+                    await self._renew(due[start : start + RENEWAL_SLICE], soonest)
                 continue
             wake = min(wake, await self._release_pending())
             if self.busy():
@@ -255,12 +256,19 @@ class Keeper:
             if kept.token == token and kept.want.key == key and kept.want.owner == owner
         ]
 
-    async def _renew(self, batch: Sequence[Kept], *, revive: bool = False) -> Answers:
+    def _soonest(self) -> float:
+        return min((kept.deadline for kept in self.kept()), default=NEVER)
+
+    async def _renew(
+        self, batch: Sequence[Kept], soonest: float | None = None, *, revive: bool = False
+    ) -> Answers:
+        """Renew some leases; ``soonest`` is when the first of all leases runs out, or a little before."""
         wants = {id(kept): kept.want for kept in batch}
         sent = self._clock.now()
         for kept in batch:
             self.sending(kept)
-        soonest = min(kept.deadline for kept in self.kept() or batch)
+        others = self._soonest() if soonest is None else soonest
+        soonest = min(others, *(kept.deadline for kept in batch))
         # a statement that hangs must not keep a loss from being told
         alarm = self._clock.alarm(max(soonest - sent, 0.0), self._expire)
         answers: Answers = {}
