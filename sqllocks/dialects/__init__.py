@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Table
@@ -39,6 +40,8 @@ _CLASSES: dict[str, type[LeaseDialect]] = {
     "sqlite": SqliteLeases,
 }
 SUPPORTED = tuple(_CLASSES)
+D = TypeVar("D", bound=LeaseDialect)
+_statements: dict[Hashable, Any] = {}
 SessionDialect = PostgresqlSessions | MysqlSessions
 _checks: WeakKeyDictionary[LeaseDialect, Checks] = WeakKeyDictionary()
 
@@ -59,16 +62,25 @@ def leases_for(dialect: Dialect, table: Table) -> LeaseDialect:
     mariadb = bool(getattr(dialect, "is_mariadb", False))
     if dialect.name == "sqlite":
         _refuse_older("SQLite", sqlite3.sqlite_version_info, (3, 35))
-        return SqliteLeases(table)
+        return _made(SqliteLeases, table)
     if dialect.name in {"mysql", "mariadb"}:
         version = _version(dialect)
         if mariadb:
             _refuse_older("MariaDB", version, (10, 6))
         else:
             _refuse_older("MySQL", version, (8, 0, 17))
-        return MysqlLeases(table, mariadb=mariadb)
+        return _made(MysqlLeases, table, mariadb=mariadb)
     dialect_class(dialect.name)
-    return PostgresqlLeases(table)
+    return _made(PostgresqlLeases, table)
+
+
+def _made(kind: Callable[..., D], table: Table, **options: bool) -> D:
+    """Return the statements on a table, made once: they know nothing of connections."""
+    name = (kind, table.name, table.schema, *options.values())
+    found = _statements.get(name)
+    if found is None:
+        found = _statements[name] = kind(table, **options)
+    return found
 
 
 def sessions_for(dialect: Dialect, table: Table) -> SessionDialect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from sqlalchemy import URL
@@ -18,29 +19,42 @@ Arguments = Any
 """Positional or named parameters, as the driver's paramstyle has it."""
 
 
+_Compiled = tuple[str, tuple[str, ...] | None, dict[str, Any]]
+# for all providers of a process on servers of the same kind and version
+_compiled: dict[Hashable, dict[Statement, _Compiled]] = {}
+
+
 class Compiler:
     """Compiles each statement once; what is left per call is to put the parameters in order."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._compiled: dict[Statement, tuple[str, tuple[str, ...] | None, dict[str, Any]]] = {}
+        self._texts: dict[Statement, _Compiled] | None = None
 
     def __call__(self, statement: Statement, parameters: Parameters) -> tuple[str, Arguments]:
         """Return the SQL text and the arguments for the driver."""
-        found = self._compiled.get(statement)
+        if self._texts is None:  # not before: the dialect learns from the first connection who the server is
+            self._texts = _compiled.setdefault(_kind_of(self._dialect), {})
+        found = self._texts.get(statement)
         if found is None:
-            found = self._compiled[statement] = self._compile(statement)
+            found = self._texts[statement] = self._compile(statement)
         sql, order, defaults = found
         if order is None:
             return sql, {**defaults, **parameters}
         return sql, tuple(parameters[name] if name in parameters else defaults[name] for name in order)
 
-    def _compile(self, statement: Statement) -> tuple[str, tuple[str, ...] | None, dict[str, Any]]:
+    def _compile(self, statement: Statement) -> _Compiled:
         compiled: Any = statement.clause.compile(dialect=self._dialect)
         defaults = dict(getattr(compiled, "params", None) or {})  # DDL has none
         if not self._dialect.positional:
             return str(compiled), None, defaults
         return str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), defaults
+
+
+def _kind_of(dialect: Any) -> Hashable:
+    mariadb, quote = getattr(dialect, "is_mariadb", False), dialect.identifier_preparer.initial_quote
+    version = tuple(dialect.server_version_info or ())
+    return dialect.name, dialect.driver, dialect.paramstyle, mariadb, quote, version
 
 
 class Faults:

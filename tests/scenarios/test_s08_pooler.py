@@ -22,7 +22,7 @@ from tests.scenarios.targets import Target
 from tests.scenarios.test_pgbouncer import UNPREPARED
 from tests.servers import require_server
 
-OPTIONS: dict[str, Any] = {"lease": 3, "heartbeat": 0.75}
+OPTIONS: dict[str, Any] = {"lease": 9, "heartbeat": 0.75}
 PATIENCE = 30.0
 POSTGRESQL_KINDS = tuple(kind for kind in NETWORK_KINDS if kind.server == "postgresql")
 ADVISORY = (
