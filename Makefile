@@ -30,7 +30,9 @@ demo: $(VENV)/.demo
 # (those of their processes that start anew need not compile the library anew, whatever the shell says)
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) || { \
+		test $$? -eq 1 && echo "once more, alone: what failed beside other tests" && \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
 
 # make chaos SECONDS=60 SEED=1 DATABASE=mysql: processes that are killed, stopped and cut off, and a verdict
 chaos: $(VENV)/.dev
