@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from sqllocks.candidates import AsyncioCandidates, BlockingCandidates
 from sqllocks.core.diagnosing import told
 from sqllocks.core.electing import Campaign
-from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
 from sqllocks.core.locking import Seat
 from sqllocks.diagnosis import IN_MEMORY, Diagnosis, Finding
 from sqllocks.errors import BackendUnsupported, LockValidationError
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.lockers import AsyncSqlLocker, SqlLocker
-from sqllocks.model import LockInfo, Seconds
+from sqllocks.model import Seconds
 from sqllocks.policy import checked_lease, checked_prefix, checked_retry, checked_wait
-from sqllocks.protocols import AsyncElector, Elector
 from sqllocks.providers import AsyncSqlLockProvider, SqlLockProvider
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
 from sqllocks.runtime.rooms import MemoryRoom, private_memory
-from sqllocks.session_lock import AsyncTerm, Term, over
 
 __all__ = ["PREFIX", "AsyncMemoryElector", "AsyncSqlElector", "MemoryElector", "SqlElector"]
 
@@ -37,121 +31,7 @@ PREFIX = "election:"
 _STRATEGIES = ("auto", "session", "lease")
 
 
-class _BlockingElector(Elector):
-    _campaign: Campaign
-    _clock: BlockingClock
-    _guards: Guards | MemoryGuards
-    _on_error: Callable[[BaseException], Any] | None
-
-    def run(
-        self, key: str, on_elected: Callable[[Term], Any], *, stop: threading.Event | None = None
-    ) -> None:
-        async def perform(seat: Seat, kept: Kept) -> BaseException | None:
-            term = Term(seat.holding, kept, self._guards, key=key, stop=stop)
-            try:
-                on_elected(term)
-            except Exception as error:  # noqa: BLE001 - the campaign decides where it goes
-                return error
-            finally:
-                over(term)
-            return None
-
-        async def report(error: BaseException) -> None:
-            assert self._on_error is not None
-            self._on_error(error)
-
-        drive(
-            self._campaign.run(
-                key,
-                perform,
-                stopped=stop.is_set if stop is not None else None,
-                on_error=report if self._on_error is not None else None,
-            )
-        )
-
-    def leader(self, key: str) -> LockInfo | None:
-        info = drive(self._looking().inspect(key))
-        return info if info is not None and info.held else None
-
-    def _looking(self) -> Leases:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _AsyncioElector(AsyncElector):
-    _campaign: Campaign
-    _guards: Guards | MemoryGuards
-    _on_error: Callable[[BaseException], Any] | None
-
-    async def run(self, key: str, on_elected: Callable[[AsyncTerm], Awaitable[Any]]) -> None:
-        async def perform(seat: Seat, kept: Kept) -> BaseException | None:
-            term = AsyncTerm(seat.holding, kept, self._guards, key=key)
-            task = asyncio.ensure_future(_called(on_elected, term))
-            loop = asyncio.get_running_loop()
-
-            def stop() -> None:
-                loop.call_soon_threadsafe(task.cancel)
-
-            seat.holding.on_lost(kept, stop)
-            try:
-                await _end_of(task, term, key)
-            finally:
-                over(term)
-            return None if task.cancelled() else task.exception()
-
-        async def report(error: BaseException) -> None:
-            assert self._on_error is not None
-            answer = self._on_error(error)
-            if inspect.isawaitable(answer):
-                await answer
-
-        await self._campaign.run(key, perform, on_error=report if self._on_error is not None else None)
-
-    async def leader(self, key: str) -> LockInfo | None:
-        info = await self._looking().inspect(key)
-        return info if info is not None and info.held else None
-
-    def _looking(self) -> Leases:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-async def _called(on_elected: Callable[[AsyncTerm], Awaitable[Any]], term: AsyncTerm) -> None:
-    await on_elected(term)
-
-
-async def _end_of(task: asyncio.Future[None], term: AsyncTerm, key: str) -> None:
-    """Wait for the callback; a cancel from outside reaches it first, and goes on when it has ended."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-            over(term)
-            task.cancel()
-    if cancelled is None:
-        return
-    if not task.cancelled() and (problem := task.exception()) is not None:
-        logger.error("the leader of %r failed while it was stopped", key, exc_info=problem)
-    raise cancelled
-
-
-class SqlElector(_BlockingElector):
+class SqlElector(BlockingCandidates):
     """Elects one leader per key among all processes that use the database.
 
     ``bind`` and what is not named here are as for ``SqlLocker``. ``strategy``: ``"session"`` leads with a
@@ -225,7 +105,7 @@ class SqlElector(_BlockingElector):
         return self._lease_seat.leases
 
 
-class AsyncSqlElector(_AsyncioElector):
+class AsyncSqlElector(AsyncioCandidates):
     """Elects one leader per key among all processes that use the database.
 
     What is said of ``SqlElector`` and its arguments holds here too. Belongs to the event loop of its first
@@ -292,7 +172,7 @@ class AsyncSqlElector(_AsyncioElector):
         return self._lease_seat.leases
 
 
-class MemoryElector(_BlockingElector):
+class MemoryElector(BlockingCandidates):
     """Elects one leader per key among the candidates of this object: for tests and for one process."""
 
     def __init__(
@@ -326,7 +206,7 @@ class MemoryElector(_BlockingElector):
         return self._seat.leases
 
 
-class AsyncMemoryElector(_AsyncioElector):
+class AsyncMemoryElector(AsyncioCandidates):
     """Elects one leader per key among the candidates of this object: for tests and for one process."""
 
     def __init__(

@@ -11,7 +11,7 @@ from tests.conformance.kinds import KINDS
 from tests.waiting.settings import TTL, Setting, async_until, standing
 
 CANCEL_KINDS = tuple(kind for kind in KINDS if kind.network and kind.asyncio)
-AT_ONCE = 3.0
+AT_ONCE = 1.0
 BUSY = "SELECT id FROM information_schema.processlist WHERE db = database() AND command <> 'Sleep'"
 
 

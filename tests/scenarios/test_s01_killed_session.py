@@ -18,7 +18,7 @@ from tests.scenarios.targets import Target
 from tests.scenarios.workers import Worker
 
 OPTIONS: dict[str, Any] = {"lease": 3, "heartbeat": 0.5}
-AT_ONCE = 3.0
+AT_ONCE = 1.0
 PATIENCE = 20.0
 SOME = some_kinds(
     "postgresql-psycopg-blocking",

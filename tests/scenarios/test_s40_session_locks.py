@@ -51,11 +51,11 @@ def test_s40_a_shutdown_frees_locks_and_terms_when_the_bodies_have_ended(
     assert report.lost == []
     assert report.ended[key] - report.told >= WORK_LEFT
     # never before its end, and then at once, not when the lease is over
-    assert report.ended[key] <= taken.moment < report.ended[key] + 2.5
+    assert report.ended[key] <= taken.moment < report.ended[key] + 1.0
     (stopped,) = log.entries(term, "stop", pid=pid)
     followed = log.entries(term, "start")[-1].moment
     assert stopped.moment - report.told >= WORK_LEFT
-    assert stopped.moment <= followed < stopped.moment + RETRY + 2.5
+    assert stopped.moment <= followed < stopped.moment + RETRY + 1.0
     assert other.run(locking.give_back, key)
     assert other.run(electing.resign, term) == ""
     electing.check_terms(log, term)
@@ -82,7 +82,7 @@ def test_s40_a_killed_holder_is_followed_at_once_by_one_of_its_label(
     reborn.run(electing.stand, target, term, str(log.path), **options)
     taken = reborn.run(locking.take, target, key, wait=PATIENCE)
     assert taken.token > token
-    assert taken.moment - killed < 2.5
+    assert taken.moment - killed < 1.0
     until(lambda: log.leader(term) not in (None, pid), within=PATIENCE)
     assert log.entries(term, "start")[-1].moment - killed < 1.5
     assert reborn.run(locking.give_back, key)
@@ -109,7 +109,7 @@ def test_s40_a_broken_session_lock_or_term_is_lost_and_its_holder_told(
         assert arena.client.call("break_lock", key) is True
         assert arena.client.call("break_lock", f"election:{term}") is True
         until(lambda: held.losses, within=PATIENCE)
-        assert held.losses[0] - broken < 2.5
+        assert held.losses[0] - broken < 0.4 + 1.0
         assert held.lock.lost
         follower = two.lock(key, wait=PATIENCE)
         assert follower.token > held.token
@@ -117,7 +117,7 @@ def test_s40_a_broken_session_lock_or_term_is_lost_and_its_holder_told(
         assert not held.unlock()
         assert follower.proven()
         until(lambda: log.entries(term, "stop", pid=leader), within=PATIENCE)
-        assert log.entries(term, "stop", pid=leader)[0].moment - broken < 2.5
+        assert log.entries(term, "stop", pid=leader)[0].moment - broken < 0.4 + 1.0
         until(lambda: len(log.entries(term, "start")) == 2, within=PATIENCE)
         assert follower.unlock()
     for worker in (leading, rival):
