@@ -15,7 +15,7 @@ from sqllocks.cli.child import Child
 from sqllocks.cli.signals import SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, Signals
 from sqllocks.lease import Held
 
-__all__ = ["ABOUT_JOBS", "TICK", "Outcome", "attend", "cannot_start", "close", "environment", "tied"]
+__all__ = ["ABOUT_JOBS", "TICK", "Job", "Outcome", "attend", "cannot_start", "close", "environment", "tied"]
 
 TICK = 1.0
 """Longest pause between two looks at the deadline: a sleeping machine stops the wait's own clock."""
@@ -33,6 +33,26 @@ class Outcome:
     code: int
     told: bool = False
     lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run under which key, and how much to say about it."""
+
+    key: str
+    command: tuple[str, ...]
+    grace: float
+    quiet: bool
+
+    def note(self, text: str) -> None:
+        """Say something unless told to be quiet."""
+        if not self.quiet:
+            messages.say(text)
+
+    def warn(self, text: str) -> None:
+        """Warn unless told to be quiet."""
+        if not self.quiet:
+            messages.warn(text)
 
 
 def attend(child: Child, held: Held, key: str, grace: float, signals: Signals) -> Outcome:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 import click
 
 from sqllocks.cli import exits, messages
-from sqllocks.cli.attending import ABOUT_JOBS, TICK, Outcome, attend, cannot_start, close, environment, tied
+from sqllocks.cli.attending import (
+    ABOUT_JOBS,
+    TICK,
+    Job,
+    Outcome,
+    attend,
+    cannot_start,
+    close,
+    environment,
+    tied,
+)
 from sqllocks.cli.child import CannotStart, Child
 from sqllocks.cli.keeping import telling
 from sqllocks.cli.place import Place, place_options
@@ -24,21 +34,9 @@ RESIGNED = 7.0
 """Longest wait for the key to be given up, in seconds; the lease is the last net."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    key: str
-    command: tuple[str, ...]
-    grace: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job(Job):
     forever: bool
-    quiet: bool
-
-    def note(self, text: str) -> None:
-        if not self.quiet:
-            messages.say(text)
-
-    def warn(self, text: str) -> None:
-        if not self.quiet:
-            messages.warn(text)
 
 
 @click.command("elect", short_help="Run a command while leading.")
@@ -113,7 +111,7 @@ def elect_command(
             f"cannot start {command[0]!r}: {'not found' if code == exits.NOT_FOUND else 'not allowed'}"
         )
         return code
-    job = _Job(key, command, grace, forever, quiet)
+    job = _Job(key=key, command=command, grace=grace, forever=forever, quiet=quiet)
     if place.url is None:
         place.open().close()  # makes the user's own file, with its table
     elector = create_elector(

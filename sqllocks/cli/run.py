@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from sqllocks.cli import exits, messages
-from sqllocks.cli.attending import attend, close, environment
+from sqllocks.cli.attending import Job, attend, close, environment
 from sqllocks.cli.child import CannotStart, Child
 from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.place import Place, place_options
@@ -23,23 +23,11 @@ GIVE_BACK = 6.0
 """Longest wait for the answer to the release, in seconds; the ttl is the last net."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    key: str
-    command: tuple[str, ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job(Job):
     ttl: float
     wait: float
     busy_exit: int
-    grace: float
-    quiet: bool
-
-    def note(self, text: str) -> None:
-        if not self.quiet:
-            messages.say(text)
-
-    def warn(self, text: str) -> None:
-        if not self.quiet:
-            messages.warn(text)
 
 
 @click.command("run", short_help="Run a command while holding a lock.")
@@ -101,7 +89,15 @@ def run_command(
         raise click.UsageError("--skip is --busy-exit 0: use one of them")
     if not command[0]:
         raise click.UsageError("COMMAND must not be empty")
-    job = _Job(key, command, ttl, wait, _busy_exit(skip, busy_exit), grace, quiet)
+    job = _Job(
+        key=key,
+        command=command,
+        ttl=ttl,
+        wait=wait,
+        busy_exit=_busy_exit(skip, busy_exit),
+        grace=grace,
+        quiet=quiet,
+    )
     with telling(job.warn), Signals() as signals:
         try:
             return _under_lock(place, job, signals)
