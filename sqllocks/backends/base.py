@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqllocks.dialects.base import Answer, StoredLock, Verdict, Want
 
@@ -35,11 +35,13 @@ class LeaseBackend(Protocol):
     freed: Callable[[str], None]
     """Called with each key that a release or break of this backend has freed."""
 
-    async def claim(self, wants: Sequence[Want]) -> Answers:
+    def claim(self, wants: Sequence[Want]) -> Coroutine[Any, Any, Answers]:
         """Grant each key that is free; ``REFUSED`` carries the present holder's token and expiry."""
         ...
 
-    async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
+    def renew(
+        self, wants: Sequence[Want], *, values: bool = True, revive: bool = False
+    ) -> Coroutine[Any, Any, Answers]:
         """Set the expiry of each lease that its owner still holds.
 
         Without ``values``, answers need not carry token and expiry. With ``revive`` an expired lease
@@ -47,7 +49,7 @@ class LeaseBackend(Protocol):
         """
         ...
 
-    async def release(self, wants: Sequence[Want]) -> Answers:
+    def release(self, wants: Sequence[Want]) -> Coroutine[Any, Any, Answers]:
         """Free each key that its owner still holds; the row keeps its token."""
         ...
 

@@ -129,8 +129,15 @@ class LeaseTable:
 async def claim(session: Session, wants: Sequence[Want]) -> Answers:
     """Claim rows on a session: what is there and free, then what was never there."""
     sql = session.sql
-    answers = sql.told(await session.query(*sql.asked(sql.claim, wants)), wants)
-    left = [want for want in wants if want.key not in answers]
+    answers: Answers = {}
+    left = wants
+    if sql.claim_free is not None:
+        answers = sql.told(await session.query(*sql.asked(sql.claim_free, wants)), wants)
+        left = [want for want in wants if want.key not in answers]
+        if not left:
+            return answers
+    answers |= sql.told(await session.query(*sql.asked(sql.claim, left)), left)
+    left = [want for want in left if want.key not in answers]
     answers |= await read_back(session, left, _judge_claim)
     missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
     if missing and sql.insert is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -183,7 +182,7 @@ class SessionLocks:
         answers = {want.key: Answer(Verdict.REFUSED) for want in wants}
         if held:
             again = {want.key: want.ttl for want in wants}
-            mine = [replace(want, ttl=again[want.key]) for want in held]
+            mine = [want._replace(ttl=again[want.key]) for want in held]
             try:
                 answers |= await home.session.use(partial(self._free, home, mine), opening=False)
             except Fault as fault:
@@ -254,7 +253,7 @@ class SessionLocks:
     def _named(self, session: LockSession, wants: Iterable[Want]) -> Sequence[Want]:
         def named(want: Want) -> Want:
             name, server_lock = session.sql.names(want.key, self._naming, session.server)
-            return replace(want, name=name, server_lock=server_lock)
+            return want._replace(name=name, server_lock=server_lock)
 
         return [named(want) for want in wants]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sqllocks.backends.base import Answers, LeaseBackend, Stored
 from sqllocks.backends.port import Clock
@@ -24,8 +24,7 @@ from sqllocks.policy import (
 __all__ = ["Claims", "Grant"]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The answer to a claim that was first sent at ``sent`` by the local clock."""
 
     want: Want
@@ -61,41 +60,44 @@ class Claims:
         A locked row is asked again for a while, unless the caller comes back by itself.
         """
         sent = self._clock.now()
+        patience = Patience(self._clock, self._patience, pause=self._pause)
         try:
-            return await self._claim_all(wants, sent, insistent=insistent)
+            try:
+                if insistent:
+                    answers = await insist(patience, self._backend.claim, wants)
+                else:
+                    answers = await persist(patience, lambda: self._backend.claim(wants))
+            except Fault as fault:
+                answers = await self._after_fault(wants, fault, doubt=patience.doubt)
+            won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
+            if len(won) == len(wants):
+                return [self._grant(want, answers[want.key], sent, acquired=True) for want in wants]
+            return await self._given_up(wants, won, answers, sent)
         except (GeneratorExit, LockError):
             raise
         except BaseException:
             await self._undo(wants)
             raise
 
-    async def _claim_all(self, wants: Sequence[Want], sent: float, *, insistent: bool) -> list[Grant]:
-        patience = Patience(self._clock, self._patience, pause=self._pause)
-        try:
-            if insistent:
-                answers = await insist(patience, self._backend.claim, wants)
-            else:
-                answers = await persist(patience, lambda: self._backend.claim(wants))
-        except Fault as fault:
-            answers = await self._after_fault(wants, fault, doubt=patience.doubt)
-        won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
-        acquired = len(won) == len(wants)
-        if not acquired:
-            if won:
-                await self._undo(won)
-            self._refuse_unknown(wants, answers)
+    async def _given_up(
+        self, wants: Sequence[Want], won: Sequence[Want], answers: Answers, sent: float
+    ) -> list[Grant]:
+        """Give back what was won beside a key that is held, and say which ones are."""
+        if won:
+            await self._undo(won)
+        self._refuse_unknown(wants, answers)
         return [
-            Grant(want, self._handle(want, answers[want.key], acquired), sent, busy=want not in won)
-            for want in wants
+            self._grant(want, answers[want.key], sent, acquired=False, busy=want not in won) for want in wants
         ]
 
     async def _undo(self, wants: Sequence[Want]) -> None:
         # a release reads its ttl as a minimum hold
-        await self._releases.give_back(*(replace(want, ttl=0) for want in wants))
+        await self._releases.give_back(*(want._replace(ttl=0) for want in wants))
 
-    def _handle(self, want: Want, answer: Answer, acquired: bool) -> LockHandle:
+    def _grant(self, want: Want, answer: Answer, sent: float, *, acquired: bool, busy: bool = False) -> Grant:
         assert answer.expires_at is not None
-        return LockHandle(acquired, self._names.outer(want.key), want.owner, answer.expires_at, answer.token)
+        key = self._names.outer(want.key)
+        return Grant(want, LockHandle(acquired, key, want.owner, answer.expires_at, answer.token), sent, busy)
 
     def _refuse_unknown(self, wants: Sequence[Want], answers: Answers) -> None:
         """Tell a pinned row (locked by an open transaction all the time: held) from a row not seen."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,15 +39,16 @@ class Call:
     kind: Kind
     wants: Sequence[Want]
     values: bool
-    ended: Callable[[], Any]
-    """Tells the caller; called once, when ``answers`` or ``error`` is set."""
-    answers: Answers = field(default_factory=dict[str, Any])
+    caller: Any
+    """Whom to tell when ``answers`` or ``error`` is set; each form has its own way to tell."""
+    answers: Answers | None = None
+    """The answers of the whole statement, those to this call's elements among them."""
     error: BaseException | None = None
+    together: int = field(init=False)
+    """Calls with the same value fit into one statement; lower ones are more urgent."""
 
-    @property
-    def together(self) -> tuple[Kind, bool]:
-        """Calls with the same value fit into one statement."""
-        return self.kind, self.values
+    def __post_init__(self) -> None:
+        self.together = self.kind * 2 + self.values
 
 
 class Queue:
@@ -128,10 +129,10 @@ class Queue:
         self.start(batch[0], (want for call in batch for want in call.wants))
         return batch
 
-    def _free(self) -> dict[tuple[Kind, bool], list[Call]]:
+    def _free(self) -> dict[int, list[Call]]:
         """Return the calls that could go, by what fits together, each group in order of arrival."""
         taken = {key for keys in self._flights.values() for key in keys}
-        free: dict[tuple[Kind, bool], list[Call]] = {}
+        free: dict[int, list[Call]] = {}
         for call in self._waiting:
             keys = [want.key for want in call.wants]
             if taken.isdisjoint(keys):
@@ -139,7 +140,7 @@ class Queue:
             taken.update(keys)
         return free
 
-    def _turn(self, free: Iterable[tuple[Kind, bool]]) -> tuple[Kind, bool]:
+    def _turn(self, free: Iterable[int]) -> int:
         """Return which group goes: the most urgent, or that of the oldest call once it was passed often."""
         oldest, urgent = next(iter(free)), min(free)
         if urgent == oldest or self._passed == MOST_PASSES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from sqllocks.backends.port import Clock
 from sqllocks.core.claiming import Grant
@@ -76,7 +75,7 @@ class Holding:
 
     async def extend(self, kept: Kept, ttl: Seconds) -> LockHandle:
         """Set another ttl; the belief never runs ahead of what may be stored."""
-        want = replace(kept.want, ttl=checked_ttl(ttl))
+        want = kept.want._replace(ttl=checked_ttl(ttl))
         self.check(kept)
         sent = self._clock.now()
         kept.want = want

@@ -24,6 +24,8 @@ _OPEN = (Verdict.SKIPPED, Verdict.MISSING)
 class Patience:
     """The time that one call may spend on asking again, and whether an answer of it was lost."""
 
+    __slots__ = ("_began", "_clock", "_pause", "_progress", "_seconds", "doubt", "renewed")
+
     def __init__(self, clock: Clock, seconds: float, *, pause: float = RETRY_PAUSE) -> None:
         self._clock = clock
         self._pause = pause
@@ -64,25 +66,30 @@ class Patience:
         # S311: nothing secret
         await self._clock.sleep(self._pause * random.uniform(0.5, 1.5))  # noqa: S311
 
+    async def again(self, fault: Fault) -> None:
+        """Return when a statement that failed so may be sent again, after a pause; raises the fault if not.
+
+        Again after a conflict, and once more on a fresh session. A statement whose answer was lost is sent
+        again too: each is safe to repeat, because grants are told apart by their attempt. ``doubt`` says
+        that this happened.
+        """
+        if fault.sent and fault.kind in _MAY_HAVE_BEEN_CARRIED_OUT:
+            self.doubt = True
+        if self.allows(fault):
+            await self.pause()
+        elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not self.renewed:
+            self.renewed = True
+        else:
+            raise fault
+
 
 async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
-    """Send until it is carried out: again after a conflict, and once more on a fresh session.
-
-    A statement whose answer was lost is sent again too: each is safe to repeat, because grants are
-    told apart by their attempt. ``patience.doubt`` says that this happened.
-    """
+    """Send until it is carried out, as far as ``patience`` goes."""
     while True:
         try:
             return await send()
         except Fault as fault:
-            if fault.sent and fault.kind in _MAY_HAVE_BEEN_CARRIED_OUT:
-                patience.doubt = True
-            if patience.allows(fault):
-                await patience.pause()
-            elif fault.kind in _NEEDS_A_FRESH_SESSION and fault.sent and not patience.renewed:
-                patience.renewed = True
-            else:
-                raise
+            await patience.again(fault)
 
 
 async def insist(
@@ -93,15 +100,16 @@ async def insist(
     A key that is still ``SKIPPED`` then has had its row locked by an open transaction all the time.
     """
     answers: Answers = {}
-    pending = list(wants)
+    pending = wants
     while True:
-        batch = pending
-
-        async def once(batch: Sequence[Want] = batch) -> Answers:
-            return await send(batch)
-
-        answers |= await persist(patience, once)
-        pending = [want for want in pending if answers[want.key].verdict in _OPEN]
+        # not through `persist`: nearly every call ends right here, and each coroutine costs it something
+        try:
+            new = await send(pending)
+        except Fault as fault:
+            await patience.again(fault)
+            continue
+        answers = {**answers, **new} if answers else new
+        pending = [want for want in pending if new[want.key].verdict in _OPEN]
         if not pending or patience.over:
             return answers
         await patience.pause()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import replace
-from typing import Literal, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Literal, cast
 
 from sqllocks.backends.base import LeaseBackend
 from sqllocks.backends.port import Background, Clock, Wakeups
@@ -34,9 +33,6 @@ from sqllocks.policy import (
 )
 
 __all__ = ["Leases"]
-
-
-T = TypeVar("T")
 
 _FOREVER = float("inf")
 LOOK_PAUSE = 0.05
@@ -75,7 +71,7 @@ class Leases:
         return Holding(self._clock, keeper, self.pinning, self.releases, self.names)
 
     async def acquire(self, lock_key: str, *, ttl: Seconds, owner_token: str | None = None) -> LockHandle:
-        return (await self.claims.claim(self._new(lock_key, ttl, owner_token))).handle
+        return (await self.claims.claim_all([self._new(lock_key, ttl, owner_token)]))[0].handle
 
     def _new(self, lock_key: str, ttl: Seconds, owner_token: str | None) -> Want:
         want = self.names.want(lock_key, ttl, owner_token)
@@ -158,27 +154,24 @@ class Leases:
             raise
         except BaseException:
             if first is not None:
-                await self.releases.give_back(replace(first.want, ttl=0))
+                await self.releases.give_back(first.want._replace(ttl=0))
             raise
         if first is not None and not all(grant.acquired for grant in grants):
-            await self.releases.give_back(replace(first.want, ttl=0))
+            await self.releases.give_back(first.want._replace(ttl=0))
         return grants
 
     async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
         owner = checked_owner(owner_token)
         wants = [Want(key, owner) for key in self.names.inner_all(lock_keys)]
-        return await self._or_later(wants, self.releases.release_all(wants))
-
-    async def _or_later(self, wants: Sequence[Want], release: Awaitable[T]) -> T:
-        """Let the keeper go on trying what could not be settled."""
         try:
-            return await release
+            return await self.releases.release_all(wants)
         except BackendUnavailable:
             for want in wants:
                 await self._release_later(want)
             raise
 
     async def _release_later(self, want: Want) -> None:
+        """Let the keeper go on trying what could not be settled."""
         if self._keeper is None:
             return
         try:
@@ -188,7 +181,7 @@ class Leases:
             self._keeper.release_later(want, LONGEST_RETRY)
             return
         if row is not None and row.owner == want.owner and row.held:
-            self._keeper.release_later(replace(want, attempt=row.attempt), LONGEST_RETRY)
+            self._keeper.release_later(want._replace(attempt=row.attempt), LONGEST_RETRY)
 
     async def extend_many(
         self, lock_keys: Iterable[str], *, owner_token: str, ttl: Seconds
@@ -201,7 +194,11 @@ class Leases:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token))
         if self._keeper is not None and self.pinning.postponed(want):
             return True  # a guarded transaction of this process has it; done when that ends
-        return await self._or_later([want], self.releases.release(want))
+        try:
+            return (await self.releases.release_all([want]))[0]
+        except BackendUnavailable:
+            await self._release_later(want)
+            raise
 
     async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token), ttl=checked_ttl(ttl))
@@ -270,7 +267,7 @@ class Leases:
 
 def _again(want: Want) -> Want:
     """The same claim once more: another attempt, so that it is not taken for the one given back."""
-    return replace(want, attempt=fresh_token())
+    return want._replace(attempt=fresh_token())
 
 
 def _busy(handle: LockHandle) -> LockNotAcquired:

@@ -17,6 +17,7 @@ from sqllocks.policy import (
     checked_owner,
     checked_ttl,
     fresh_token,
+    fresh_tokens,
 )
 
 __all__ = ["Names"]
@@ -52,13 +53,15 @@ class Names:
 
     def outer(self, key: str) -> str:
         """Return a row's key as callers know it."""
-        return key[len(self.namespace) :]
+        return key[len(self.namespace) :] if self.namespace else key
 
     def want(self, lock_key: str, ttl: Seconds, owner_token: str | None) -> Want:
         """Return a new claim, with an attempt of its own."""
-        owner = fresh_token() if owner_token is None else checked_owner(owner_token)
+        owner, attempt = fresh_tokens()
+        if owner_token is not None:
+            owner = checked_owner(owner_token)
         holder = self._holder or default_holder()
-        return Want(self.inner(lock_key), owner, fresh_token(), checked_ttl(ttl), holder)
+        return Want(self.inner(lock_key), owner, attempt, checked_ttl(ttl), holder)
 
     def error(self, fault: Fault, doing: str, key: str) -> LockError:
         """Return the error for a fault met while ``doing`` something with a row's key."""

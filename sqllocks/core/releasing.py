@@ -119,9 +119,9 @@ class Releases:
             answers = await insist(patience, send, wants)
         except Fault as fault:
             raise self._names.unsettled(fault, doing, wants[0].key) from fault.__cause__
-        for key, answer in answers.items():
-            if answer.verdict is Verdict.SKIPPED:
-                outer = self._names.outer(key)
+        for want in wants:
+            if answers[want.key].verdict is Verdict.SKIPPED:
+                outer = self._names.outer(want.key)
                 raise BackendUnavailable(
                     f"could not {doing} {outer!r}: an open transaction has had its row locked for "
                     f"{RELEASE_PATIENCE:g} s. End that transaction, or let the ttl run out.",

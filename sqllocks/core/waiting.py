@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqllocks.backends.base import LeaseBackend
 from sqllocks.backends.port import Clock, Event, Wakeups
@@ -99,7 +99,7 @@ class Waiting:
                 line.asking()
             # a row that stays locked is asked for again after a pause, not at once
             # with another attempt each time: the undo of an earlier one may still be on its way
-            want = replace(want, attempt=fresh_token())
+            want = want._replace(attempt=fresh_token())
             grant = await self._claims.claim(want, insistent=line.row is None)
             if pace.answered is not None:
                 pace.answered()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -57,6 +57,8 @@ class Statement:
     rows: bool = True
     single: Statement | None = None
     """The same for a batch of one, where that is cheaper for the server."""
+    needs: Sequence[str] = ()
+    """The parameters of a batch that it takes, where those are not all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,7 @@ class Fault(Exception):
         self.sent = sent
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """One element of a batch. An empty ``attempt`` stands for any attempt of that owner."""
 
     key: str
@@ -144,8 +145,7 @@ class Verdict(enum.Enum):
     MISSING = "missing"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The verdict on one key; token and expiry are those of the row where the verdict tells them."""
 
     verdict: Verdict
@@ -174,6 +174,8 @@ class LeaseDialect(ABC):
     """The server only counts changed rows, so a partly done batch does not tell which were done."""
 
     claim: Statement
+    claim_free: Statement | None = None
+    """Claims rows that are there and free, and answers for those alone; ``claim`` is for the others then."""
     commits: Statement | None = None
     """Asks for a number that changes when somebody else commits, where a whole file is locked (SQLite)."""
     insert: Statement | None = None

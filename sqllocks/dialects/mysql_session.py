@@ -7,7 +7,6 @@ which is never taken for "busy".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from sqlalchemy import ColumnElement, String, Table, and_, func, literal_column, select, text
@@ -40,7 +39,7 @@ class MysqlSessions(MysqlLeases, SessionStatements):
         self.identity = Statement("identity", text(_MARIADB_IDENTITY if mariadb else _MYSQL_IDENTITY))
 
     def test(self, want: Want) -> Want:
-        return replace(want, name=want.key)
+        return want._replace(name=want.key)
 
     def names(self, key: str, naming: LockNames, server: Server) -> tuple[str, str]:
         name = naming.lock_name(key, database=server.database)

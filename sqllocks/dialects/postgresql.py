@@ -1,373 +1,52 @@
-"""Leases on PostgreSQL: each statement answers for its whole batch in one round trip.
+"""Leases on PostgreSQL: statements that answer for what they did, and cost little where they do it.
 
-A claim takes free rows with ``FOR UPDATE SKIP LOCKED`` before it changes them. That lock conflicts
-with the ``FOR KEY SHARE`` of a guard, so a guarded row is skipped; the plain takeover by
-``ON CONFLICT DO UPDATE`` would pass it. Renewals and releases lock ``FOR NO KEY UPDATE``, which goes
-together with one's own guard. Every clock is ``clock_timestamp()``: ``now()`` is the start of the
-transaction.
+What a statement leaves open, because the row is held, pinned or not there, is asked afterwards: then nothing
+was won, and one more question costs nobody a lease.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, ClassVar
-from typing import cast as cast_type
+from collections.abc import Callable
 
-from sqlalchemy import (
-    ARRAY,
-    CTE,
-    BigInteger,
-    ColumnElement,
-    Integer,
-    Interval,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    case,
-    cast,
-    column,
-    delete,
-    exists,
-    extract,
-    func,
-    literal_column,
-    select,
-    union_all,
-    update,
-)
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import CTE, BigInteger, ColumnElement, Table, cast, null, true
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.selectable import FromClause
 
-from sqllocks.dialects.base import (
-    NOTHING,
-    Answer,
-    FaultKind,
-    LeaseDialect,
-    Parameters,
-    Result,
-    Statement,
-    Verdict,
-    Want,
-    constant,
-)
-from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signals
-from sqllocks.schema import POSTGRESQL_STORAGE
+from sqllocks.dialects.base import constant
+from sqllocks.dialects.postgresql_rows import PostgresqlRows
+from sqllocks.dialects.postgresql_waiting import notified
 
 __all__ = ["PostgresqlLeases"]
 
-_MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", Interval)
-
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-_KINDS: Mapping[str, FaultKind] = {
-    "40001": FaultKind.CONFLICT,  # serialization_failure
-    "40P01": FaultKind.CONFLICT,  # deadlock_detected
-    "55P03": FaultKind.LOCKED,  # lock_not_available
-    "57014": FaultKind.LOCKED,  # query_canceled, by statement_timeout too
-    "23505": FaultKind.CONFLICT,  # unique_violation: somebody else created the table or row just now
-    "42P07": FaultKind.CONFLICT,  # duplicate_table
-    "42710": FaultKind.CONFLICT,  # duplicate_object: the table's row type
-    "42P01": FaultKind.NO_TABLE,  # undefined_table
-    "42703": FaultKind.NO_TABLE,  # undefined_column
-    "3F000": FaultKind.NO_TABLE,  # invalid_schema_name
-    "25006": FaultKind.READ_ONLY,  # read_only_sql_transaction
-    "42501": FaultKind.FORBIDDEN,  # insufficient_privilege
-    "0A000": FaultKind.UNSUPPORTED,  # feature_not_supported
-    "42601": FaultKind.UNSUPPORTED,  # syntax_error
-    "42883": FaultKind.UNSUPPORTED,  # undefined_function
-    "53300": FaultKind.GONE,  # too_many_connections
-    "53200": FaultKind.FULL,  # out_of_memory: the shared lock table
-}
-# connection_exception, operator_intervention, internal pooler errors
-_GONE_CLASSES = ("08", "57P")
-
-_SIGNALS: tuple[str, str, Any] = ("signals", "s", Integer)
-# the arrays of a batch, and what their columns are called
-_PARTS: Sequence[tuple[str, str, Any]] = (
-    ("keys", "k", Text),
-    ("owners", "o", Text),
-    ("attempts", "a", Text),
-    ("ttls", "t", BigInteger),
-    ("holders", "h", Text),
-    _SIGNALS,
-)
-_VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
+Which = Callable[[FromClause, CTE], ColumnElement[bool]]
+_DONE = constant("'done'").label("verdict")
+_UNTOLD: ColumnElement[int] = cast(null(), BigInteger)
 
 
-class PostgresqlLeases(LeaseDialect):
+class PostgresqlLeases(PostgresqlRows):
     """Lease statements for PostgreSQL 14 and later."""
-
-    name: ClassVar[str] = "postgresql"
-    parts: ClassVar[Sequence[tuple[str, str, Any]]] = _PARTS
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
-        self.creates.append(Statement("storage", POSTGRESQL_STORAGE.against(table), rows=False))
-        self.claim = self._both("claim", self._claim, lock_timeout="200ms")
-        self._purging(remove=delete(table))
-        self.remove = Statement("remove", self._remove())
-        self.renew = self._both("renew", lambda want: self._renewed(want, self._own))
-        self.revive = self._both("revive", lambda want: self._renewed(want, self._was_own))
+        self.claim_free = self.both("claim_free", self._claim_free, "koath")
+        self.renew = self.both("renew", lambda want: self._prolong(want, self._own), "koat")
+        self.revive = self.both("revive", lambda want: self._prolong(want, self._was_own), "koat")
         # a release that a crash loses only lasts until its ttl, so it need not wait for the log
-        self.release = self._both("release", self._release, signalled=True, synchronous_commit="off")
-        self.break_ = self._both("break", self._broken, signalled=True)
-        self.lockers = locking_sessions(table)
+        self.release = self.both("release", self._free, "koats", synchronous_commit="off")
 
-    def _before(self, span: ColumnElement[int]) -> ColumnElement[Any]:
-        return self.clock() - span * _MICROSECOND
-
-    def clock(self) -> ColumnElement[Any]:
-        return func.clock_timestamp()
-
-    def batch(self, wants: Sequence[Want]) -> Parameters:
-        return {
-            "keys": [want.key for want in wants],
-            "owners": [want.owner for want in wants],
-            "attempts": [want.attempt for want in wants],
-            "ttls": [want.ttl for want in wants],
-            "holders": [want.holder for want in wants],
-            "signals": signals(self.table.name, wants),
-        }
-
-    def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
-        batch = self.batch(wants)
-        if len(wants) > 1 or statement.single is None:
-            return statement, batch
-        return statement.single, {name: values[0] for name, values in batch.items()}
-
-    def keys(self, keys: Sequence[str]) -> Parameters:
-        return {"keys": list(keys)}
-
-    def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
-        return {
-            key: Answer(_VERDICTS[verdict], token or 0, self.instant(expires_at) if expires_at else None)
-            for key, verdict, token, expires_at, *_ in result.rows
-        }
-
-    def instant(self, value: Any) -> datetime:
-        aware: datetime = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return aware.astimezone(UTC)
-
-    @staticmethod
-    def fault_kind(error: BaseException) -> FaultKind | None:
-        state = sql_state(error)
-        if state is None:
-            return None
-        if state.startswith(_GONE_CLASSES):
-            return FaultKind.GONE
-        return _KINDS.get(state, FaultKind.OTHER)
-
-    def _remove(self) -> ClauseElement:
-        """Remove rows by key, but none that somebody has locked meanwhile: a plain DELETE would wait."""
+    def _claim_free(self, want: CTE) -> ClauseElement:
         columns = self.table.c
-        found = select(columns.lock_key).where(self._is_wanted(), self.old).order_by(columns.lock_key)
-        old = found.with_for_update(skip_locked=True).cte("old")
-        return delete(self.table).where(columns.lock_key == old.c.lock_key).returning(columns.lock_key)
+        free = self.locked("free", want, self.free)
+        return self.taken(free).returning(columns.lock_key, _DONE, columns.fencing_token, columns.expires_at)
 
-    def _is_wanted(self) -> ColumnElement[bool]:
-        keys: ColumnElement[Any] = cast(bindparam("keys", type_=ARRAY(Text)), ARRAY(Text))
-        return self.table.c.lock_key == func.any(keys)
+    def _prolong(self, want: CTE, which: Which) -> ClauseElement:
+        columns = self.table.c
+        mine = self.locked("mine", want, which(self.table, want), key_share=True)
+        changed = self.at(mine).values(self.prolonged(mine))
+        return changed.returning(columns.lock_key, _DONE, columns.fencing_token, columns.expires_at)
 
-    # -- the parts of a batch statement
-
-    def _both(
-        self, name: str, make: Callable[[CTE], ClauseElement], *, signalled: bool = False, **settings: str
-    ) -> Statement:
-        """Return a statement in both forms.
-
-        For arrays the server plans anew each time, because it expects more of them than one element; a
-        single row has a plan that it keeps.
-        """
-        single = make(self._wanted(signalled=signalled, single=True, **settings))
-        batch = make(self._wanted(signalled=signalled, single=False, **settings))
-        return Statement(name, batch, single=Statement(name, single))
-
-    def _wanted(self, *, signalled: bool, single: bool, **settings: str) -> CTE:
-        """The batch as rows, read after ``settings`` were made for this one statement only."""
-        parts = [part for part in self.parts if signalled or part is not _SIGNALS]
-        if single:
-            want = select(*(cast(bindparam(name, type_=kind), kind).label(to) for name, to, kind in parts))
-        else:
-            arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
-            values = (column(letter, kind) for _, letter, kind in parts)
-            given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
-            want = select(given)
-        if settings:
-            made = select(*(_local_setting(name, value) for name, value in settings.items()))
-            # a CTE that nothing reads is not run
-            applied = made.cte("settings").prefix_with("MATERIALIZED")
-            read = and_(*(setting.is_not(None) for setting in applied.c))
-            want = want.select_from(applied).where(read) if single else want.join(applied, read)
-        return want.cte("want").prefix_with("MATERIALIZED")
-
-    def _claim(self, want: CTE) -> ClauseElement:
-        # an insert waits for another transaction's uncommitted row of its key: not for long, by lock_timeout
-        table, columns = self.table, self.table.c
-        kind, server_lock = self._granted(want)
-        free = (
-            select(columns.lock_key)
-            .join(want, columns.lock_key == want.c.k)
-            .where(self._takeable(want))
-            .order_by(columns.lock_key)
-            .with_for_update(of=table, skip_locked=True)
-            .cte("free")
-        )
-        taken = (
-            update(table)
-            .where(columns.lock_key == free.c.lock_key, want.c.k == free.c.lock_key)
-            .values(
-                owner_token=want.c.o,
-                attempt=want.c.a,
-                kind=kind,
-                holder=want.c.h,
-                server_lock=server_lock,
-                fencing_token=func.greatest(
-                    columns.fencing_token + literal_column("1"), self._microseconds()
-                ),
-                acquired_at=self.clock(),
-                expires_at=self._expiry(want),
-            )
-            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
-            .cte("taken")
-        )
-        present = table.alias("present")
-        unknown = select(
-            want.c.k,
-            want.c.o,
-            want.c.a,
-            kind,
-            want.c.h,
-            server_lock,
-            self._microseconds(),
-            self.clock(),
-            self._expiry(want),
-        ).where(~exists().where(present.c.lock_key == want.c.k))
-        made = (
-            insert(table)
-            .from_select([c.name for c in self._columns], unknown.order_by(want.c.k))
-            .on_conflict_do_nothing(index_elements=[columns.lock_key])
-            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
-            .cte("made")
-        )
-        won = union_all(select(taken), select(made)).cte("won")
-        now = table.alias("now")
-        held = and_(now.c.attempt != NOTHING, now.c.expires_at > self.clock())
-        verdict = case(
-            (won.c.lock_key.is_not(None), constant("'done'")),
-            # an earlier try whose reply was lost
-            (now.c.attempt == want.c.a, constant("'done'")),
-            (held, constant("'refused'")),
-            else_=constant("'skipped'"),
-        )
-        return self._answers(want, won, now, verdict)
-
-    def _granted(self, want: CTE) -> tuple[ColumnElement[str], ColumnElement[str]]:
-        """Return the kind and the server-side lock that a grant writes."""
-        return constant("'lease'"), NOTHING
-
-    def _takeable(self, want: CTE) -> ColumnElement[bool]:
-        """Return the condition under which a row may be taken over."""
-        return self.free
-
-    def _renewed(self, want: CTE, which: Callable[[FromClause, CTE], ColumnElement[bool]]) -> ClauseElement:
-        return self._change(want, which, {"expires_at": self._expiry(want)})
-
-    def _release(self, want: CTE) -> ClauseElement:
-        return self._change(want, self._own, self._freed(want))
-
-    def _freed(self, want: CTE) -> Mapping[str, Any]:
-        return self._released(self.table.c, want.c, lambda start: start + want.c.t * _MICROSECOND)
-
-    def _broken(self, want: CTE) -> ClauseElement:
-        broken = {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}
-        return self._change(want, self._any, broken, key_share=False)
-
-    def _change(
-        self,
-        want: CTE,
-        which: Callable[[FromClause, CTE], ColumnElement[bool]],
-        values: Mapping[str, Any],
-        *,
-        key_share: bool = True,
-        also: Callable[[CTE, CTE], ColumnElement[Any]] | None = None,
-    ) -> ClauseElement:
-        """Change the rows of the batch that ``which`` selects, and tell done, skipped or refused."""
-        table, columns = self.table, self.table.c
-        mine = (
-            select(columns.lock_key)
-            .join(want, columns.lock_key == want.c.k)
-            .where(which(table, want))
-            .order_by(columns.lock_key)
-            .with_for_update(of=table, skip_locked=True, key_share=key_share)
-            .cte("mine")
-        )
-        done = (
-            update(table)
-            .where(columns.lock_key == mine.c.lock_key, want.c.k == mine.c.lock_key)
-            .values(values)
-            .returning(columns.lock_key, columns.fencing_token, columns.expires_at)
-            .cte("changed")
-        )
-        now = table.alias("now")
-        verdict = case(
-            (done.c.lock_key.is_not(None), constant("'done'")),
-            (which(now, want), constant("'skipped'")),
-            else_=constant("'refused'"),
-        )
-        told = [notified(done.c.lock_key.is_not(None), want.c.s)] if "s" in want.c else []
-        told += [also(want, done)] if also is not None else []
-        return self._answers(want, done, now, verdict, *told)
-
-    def _answers(
-        self,
-        want: CTE,
-        won: CTE,
-        now: FromClause,
-        verdict: ColumnElement[str],
-        *others: ColumnElement[Any],
-    ) -> ClauseElement:
-        return select(
-            want.c.k,
-            verdict.label("verdict"),
-            func.coalesce(won.c.fencing_token, now.c.fencing_token).label("fencing_token"),
-            func.coalesce(won.c.expires_at, now.c.expires_at).label("expires_at"),
-            *others,
-        ).select_from(
-            want.outerjoin(won, won.c.lock_key == want.c.k).outerjoin(now, now.c.lock_key == want.c.k)
-        )
-
-    def _own(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
-        return and_(table.c.owner_token == want.c.o, self._any(table, want))
-
-    def _was_own(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
-        return and_(table.c.owner_token == want.c.o, table.c.attempt == want.c.a, table.c.attempt != NOTHING)
-
-    def _any(self, table: FromClause, want: CTE) -> ColumnElement[bool]:
-        same_attempt = (want.c.a == NOTHING) | (table.c.attempt == want.c.a)
-        return and_(same_attempt, table.c.attempt != NOTHING, table.c.expires_at > self.clock())
-
-    def _expiry(self, want: CTE) -> ColumnElement[Any]:
-        return self.clock() + want.c.t * _MICROSECOND
-
-    def _microseconds(self) -> ColumnElement[int]:
-        return cast(extract("epoch", self.clock()) * literal_column("1000000"), BigInteger)
-
-
-def sql_state(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a psycopg, asyncpg, psycopg2 or pg8000 error, or ``None``."""
-    for name in ("sqlstate", "pgcode"):
-        state = getattr(error, name, None)
-        if isinstance(state, str):
-            return state
-    fields: Any = error.args[0] if error.args else None  # pg8000: the fields of the protocol message
-    if not isinstance(fields, dict):
-        return None
-    return cast_type("dict[str, str]", fields).get("C")
-
-
-def _local_setting(name: str, value: str) -> ColumnElement[str]:
-    call = f"set_config('{name}', '{value}', true)"
-    setting: ColumnElement[str] = literal_column(call, Text)
-    return setting.label(name)
+    def _free(self, want: CTE) -> ClauseElement:
+        mine = self.locked("mine", want, self._own(self.table, want), key_share=True)
+        freed = self.at(mine).values(self.freed(mine))
+        told = notified(true(), mine.c.s)
+        return freed.returning(self.table.c.lock_key, _DONE, _UNTOLD, null().label("expires_at"), told)

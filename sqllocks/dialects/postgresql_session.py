@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -35,7 +34,7 @@ from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.selectable import FromClause
 
 from sqllocks.dialects.base import Parameters, Result, Row, Statement, Want, constant
-from sqllocks.dialects.postgresql import PostgresqlLeases
+from sqllocks.dialects.postgresql_rows import PostgresqlRows
 from sqllocks.dialects.sessions import Server, SessionStatements, as_held
 from sqllocks.naming import LockNames
 
@@ -45,14 +44,14 @@ _SHARE = 4
 """One locker's part of the server's lock table: a full one keeps everybody from connecting."""
 
 
-class PostgresqlSessions(PostgresqlLeases, SessionStatements):
+class PostgresqlSessions(PostgresqlRows, SessionStatements):
     """Statements on advisory locks and the rows of their keys."""
 
     parts: ClassVar[Sequence[tuple[str, str, Any]]] = (
-        *PostgresqlLeases.parts[:-1],
+        *PostgresqlRows.parts[:-1],
         ("names", "n", BigInteger),
         ("server_locks", "l", Text),
-        PostgresqlLeases.parts[-1],
+        PostgresqlRows.parts[-1],
     )
     unlocks_with_release = True
 
@@ -66,18 +65,11 @@ class PostgresqlSessions(PostgresqlLeases, SessionStatements):
         self.identity = Statement("identity", _identity())
 
     def test(self, want: Want) -> Want:
-        return replace(want, name=secrets.randbits(64) - (1 << 63))
+        return want._replace(name=secrets.randbits(64) - (1 << 63))
 
     def names(self, key: str, naming: LockNames, server: Server) -> tuple[int, str]:
         number = naming.advisory_id(key)
         return number, f"advisory:{number}@{server.incarnation}"
-
-    def batch(self, wants: Sequence[Want]) -> Parameters:
-        return {
-            **super().batch(wants),
-            "names": [want.name for want in wants],
-            "server_locks": [want.server_lock for want in wants],
-        }
 
     def named(self, wants: Sequence[Want]) -> Parameters:
         return {"names": [want.name for want in wants]}
@@ -138,7 +130,7 @@ class PostgresqlSessions(PostgresqlLeases, SessionStatements):
             unlock = func.pg_catalog.pg_advisory_unlock(want.c.n)
             return case((done.c.lock_key.is_not(None), unlock)).label("unlocked")
 
-        return self._change(want, super()._own, self._freed(want), also=unlocked)
+        return self._change(want, super()._own, self.freed, also=unlocked)
 
 
 def _given() -> Any:

@@ -55,6 +55,10 @@ class OneLoop:
 
     def check(self) -> None:
         """Raise ``LockValidationError`` on another loop than that of the first call."""
+        self.loop()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; raises as ``check`` does."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -63,6 +67,7 @@ class OneLoop:
                 "this object belongs to the event loop of its first use and was called on another one; make "
                 "one per loop"
             )
+        return loop
 
 
 class AsyncioClock:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from operator import attrgetter
+from typing import Any
 from weakref import WeakSet
 
 from sqllocks.backends.base import Answers, LeaseBackend, Stored
@@ -20,6 +22,7 @@ __all__ = ["OVERDUE", "Combiner", "fail", "own", "stopped"]
 
 OVERDUE = 1.0
 """Seconds without an answer after which one more statement may go beside the one that others wait for."""
+_BY_KEY = attrgetter("key")
 MAY_DIFFER = (*REFUSALS, FaultKind.FULL, FaultKind.OTHER)
 """What fails for several together need not fail for each."""
 
@@ -35,19 +38,20 @@ class Combiner(ABC):
         self._alone_if = tuple(kind for kind in MAY_DIFFER if not (single and kind in REFUSALS))
         _EVERYONE.add(self)
         self.freed: Callable[[str], None] = lambda _: None
-        backend.freed = self._tell
+        backend.freed = lambda key: self.freed(key)  # noqa: PLW0108 - it is set later
 
-    def _tell(self, key: str) -> None:
-        self.freed(key)
+    # no coroutines of their own, which each call would have to pass through
 
-    async def claim(self, wants: Sequence[Want]) -> Answers:
-        return await self._call(Kind.CLAIM, wants)
+    def claim(self, wants: Sequence[Want]) -> Coroutine[Any, Any, Answers]:
+        return self._call(Kind.CLAIM, wants)
 
-    async def renew(self, wants: Sequence[Want], *, values: bool = True, revive: bool = False) -> Answers:
-        return await self._call(Kind.REVIVE if revive else Kind.RENEW, wants, values=values)
+    def renew(
+        self, wants: Sequence[Want], *, values: bool = True, revive: bool = False
+    ) -> Coroutine[Any, Any, Answers]:
+        return self._call(Kind.REVIVE if revive else Kind.RENEW, wants, values=values)
 
-    async def release(self, wants: Sequence[Want]) -> Answers:
-        return await self._call(Kind.RELEASE, wants)
+    def release(self, wants: Sequence[Want]) -> Coroutine[Any, Any, Answers]:
+        return self._call(Kind.RELEASE, wants)
 
     async def break_(self, wants: Sequence[Want]) -> Answers:
         return await self._backend.break_(wants)
@@ -87,11 +91,11 @@ class Combiner(ABC):
     async def _serve(self, batch: Sequence[Call]) -> None:
         """Send one statement for several calls, and give each its answers or its error."""
         first = batch[0]
-        wants = sorted((want for call in batch for want in call.wants), key=lambda want: want.key)
+        wants = sorted([want for call in batch for want in call.wants], key=_BY_KEY)
         try:
             answers = await self._send(first.kind, wants, values=first.values)
             for call in batch:
-                call.answers = {want.key: answers[want.key] for want in call.wants}
+                call.answers = answers
         except Fault as fault:
             if len(batch) == 1 or fault.kind not in self._alone_if:
                 # after a lost answer nobody knows what was carried out: each caller settles that for itself
@@ -134,7 +138,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _refused(call: Call) -> bool:
-    return any(answer.verdict is Verdict.REFUSED for answer in call.answers.values())
+    answers = call.answers or {}
+    return any(answers[want.key].verdict is Verdict.REFUSED for want in call.wants)
 
 
 def stopped() -> Fault:

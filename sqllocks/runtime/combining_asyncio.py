@@ -35,16 +35,16 @@ class AsyncioCombiner(Combiner):
         self._queue = Queue(self._limit)
         self._aboard: dict[asyncio.Task[None], set[Call]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._gathering = False
 
     def forget_parent(self) -> None:
         inherit((self._queue, self._aboard, self._timer))
         self._reset()
 
     async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers:
-        self._home.check()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = self._home.loop()
         queue = self._queue
-        if queue.idle:
+        if queue.idle and not self._gathering:
             flight = object()
             queue.start(flight, wants)
             try:
@@ -52,12 +52,14 @@ class AsyncioCombiner(Combiner):
             finally:
                 queue.finish(flight)
                 self._pump()
-        answered = self._loop.create_future()
-        call = Call(kind, wants, values, partial(_answer, answered))
+        answered = loop.create_future()
+        call = Call(kind, wants, values, answered)
         queue.add(call)
         try:
-            self._pump()
-            self._watch()
+            if not self._gathering:
+                self._pump()
+            if self._timer is None:
+                self._watch()
             await answered
         except BaseException:
             if not queue.drop(call):
@@ -65,7 +67,7 @@ class AsyncioCombiner(Combiner):
             raise
         if call.error is not None:
             raise own(call.error)
-        return call.answers
+        return call.answers or {}
 
     def _pump(self) -> None:
         if self._loop.is_closed():
@@ -76,6 +78,10 @@ class AsyncioCombiner(Combiner):
             self._aboard[task] = set(batch)
             task.add_done_callback(partial(self._ended, batch))
 
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._pump()
+
     async def _fly(self, batch: Sequence[Call]) -> None:
         try:
             await self._serve(batch)
@@ -84,10 +90,15 @@ class AsyncioCombiner(Combiner):
 
     def _land(self, batch: Sequence[Call]) -> None:
         self._queue.finish(batch[0])
-        if not self._loop.is_closed():
-            for call in batch:
-                call.ended()
-        self._pump()
+        if self._loop.is_closed():
+            return
+        for call in batch:
+            if not call.caller.done():
+                call.caller.set_result(None)
+        if not self._gathering:
+            # those who were just answered have their turn first: what they ask for next goes together
+            self._gathering = True
+            self._loop.call_soon(self._gathered)
 
     def _ended(self, batch: Sequence[Call], task: asyncio.Task[None]) -> None:
         self._aboard.pop(task, None)
@@ -121,8 +132,3 @@ class AsyncioCombiner(Combiner):
         end = None if timeout is None else loop.time() + timeout
         while self._aboard and (end is None or loop.time() < end):
             await asyncio.wait(list(self._aboard), timeout=None if end is None else end - loop.time())
-
-
-def _answer(answered: asyncio.Future[None]) -> None:
-    if not answered.done():
-        answered.set_result(None)

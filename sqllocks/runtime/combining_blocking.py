@@ -92,7 +92,7 @@ class BlockingCombiner(Combiner):
     async def _queued(self, kind: Kind, wants: Sequence[Want], *, values: bool) -> Answers:
         answered = threading.Lock()
         answered.acquire()
-        call = Call(kind, wants, values, answered.release)
+        call = Call(kind, wants, values, answered)
         try:
             with self._mutex:
                 self._queue.add(call)
@@ -110,7 +110,7 @@ class BlockingCombiner(Combiner):
             return await self._send(kind, wants, values=values)
         if call.error is not None:
             raise own(call.error)
-        return call.answers
+        return call.answers or {}
 
     def _overdue(self, flights: Sequence[object]) -> Sequence[object]:
         """Let others pass what was in flight a while ago and still is; return what is in flight now."""
@@ -141,7 +141,7 @@ class BlockingCombiner(Combiner):
                 logger.exception("a shared statement was stopped")
             self._finish(batch[0])
             for call in batch:
-                call.ended()
+                call.caller.release()
 
     def _next(self) -> Sequence[Call]:
         """Wait for calls that can go; empty where this thread is not needed any longer."""

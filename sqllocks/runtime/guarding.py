@@ -73,7 +73,7 @@ class Proofs:
         """Set the expiry of a claim to this moment, by a statement in the caller's transaction."""
         leases = leases_for(connection.dialect, self._table)
         claim = Claim(want.key, self._names.outer(want.key), want.owner, 0)
-        self._send(connection, leases.renew, leases.batch([replace(want, ttl=0)]), claim)
+        self._send(connection, leases.renew, leases.batch([want._replace(ttl=0)]), claim)
 
     def _begun(self, source: Session | Connection, claim: Claim) -> Connection:
         try:

@@ -82,7 +82,7 @@ class Effects:
         query = state.late[number]
         rest = (*state.late[:number], *state.late[number + 1 :])
         after = self.carried_out(state._replace(late=rest), query)
-        if query.statement in ("claim", "insert") and after.rows != state.rows:
+        if query.statement in ("claim", "claim_free", "insert") and after.rows != state.rows:
             after = _with_haunted(after, {want.attempt for want in query.wants})
         return self.settled(after)
 

@@ -92,7 +92,9 @@ class Family:
 
     def _apply(self, statement: str, want: Want, rows: dict[str, Row], pins: Pins, now: int) -> bool:
         row, pin = rows.get(want.key), pins.get(want.key)
-        if statement in ("claim", "insert"):
+        if statement in ("claim", "claim_free", "insert"):
+            if row is None and statement == "claim_free":
+                return False
             if row is None:
                 return self._insert(statement, want, rows, pin, now)
             if statement == "insert" or not self.rules.takes(row, now, pinned=pin is not None):
@@ -164,7 +166,7 @@ class Sqlite(Family):
 
 
 class Postgresql(Family):
-    """Each statement answers for every key; a guard lets its holder's own statements pass."""
+    """Claims answer for every key, other statements for what they did; a guard lets its holder's own pass."""
 
     pins = (LOCKED, GUARDED)
     guards = GUARDED
@@ -175,16 +177,20 @@ class Postgresql(Family):
             return (), (parameters["key"],)
         if "owners" not in parameters:
             return (), tuple(parameters.get("keys", ()))
-        columns = [parameters[name] for name in ("keys", "owners", "attempts", "ttls", "holders")]
+        names = ("keys", "owners", "attempts", "ttls", "holders")  # a change has no holders
+        columns = [parameters[name] for name in names if name in parameters]
         if isinstance(columns[0], str):  # a batch of one goes without arrays
             return (Want(*columns),), ()
         return tuple(map(Want, *columns)), ()
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
-        answers = [self._told(query.statement, want, rows, now, want in done) for want in query.wants]
+        if query.statement not in ("claim", "break"):  # what was not done is asked afterwards
+            told = [self._told(query.statement, want, rows, now, done=True) for want in done]
+            return Result(tuple(told), len(told))
+        answers = [self._told(query.statement, want, rows, now, done=want in done) for want in query.wants]
         return Result(tuple(answers), len(answers))
 
-    def _told(self, statement: str, want: Want, rows: Rows, now: int, done: bool) -> tuple[Any, ...]:
+    def _told(self, statement: str, want: Want, rows: Rows, now: int, *, done: bool) -> tuple[Any, ...]:
         row = rows.get(want.key)
         if row is None:
             verdict = Verdict.SKIPPED if statement == "claim" else Verdict.REFUSED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -147,7 +146,7 @@ class _OwnerIsEnough(LeaseTable):
     async def claim(self, wants: Sequence[Want]) -> Answers:
         answers, rows = await super().claim(wants), await self.read([want.key for want in wants])
         mine = [want for want in wants if want.key in rows and rows[want.key].owner == want.owner]
-        return answers | {want.key: replace(answers[want.key], verdict=Verdict.DONE) for want in mine}
+        return answers | {want.key: answers[want.key]._replace(verdict=Verdict.DONE) for want in mine}
 
 
 class _AnewEachTime(LeaseTable):
@@ -155,20 +154,20 @@ class _AnewEachTime(LeaseTable):
 
     async def claim(self, wants: Sequence[Want]) -> Answers:
         self._sent += 1
-        return await super().claim([replace(want, attempt=f"{want.attempt}{self._sent}") for want in wants])
+        return await super().claim([want._replace(attempt=f"{want.attempt}{self._sent}") for want in wants])
 
 
 class _OneAttemptForAll(LeaseTable):
     async def claim(self, wants: Sequence[Want]) -> Answers:
-        return await super().claim([replace(want, attempt=want.owner) for want in wants])
+        return await super().claim([want._replace(attempt=want.owner) for want in wants])
 
     async def release(self, wants: Sequence[Want]) -> Answers:
-        return await super().release([replace(want, attempt=want.attempt and want.owner) for want in wants])
+        return await super().release([want._replace(attempt=want.attempt and want.owner) for want in wants])
 
 
 class _WithoutAttempt(LeaseTable):
     async def release(self, wants: Sequence[Want]) -> Answers:
-        return await super().release([replace(want, attempt="") for want in wants])
+        return await super().release([want._replace(attempt="") for want in wants])
 
 
 class _Optimist(LeaseTable):
@@ -190,7 +189,7 @@ class _Quitter(LeaseTable):
 class _Vain(LeaseTable):
     async def claim(self, wants: Sequence[Want]) -> Answers:
         answers = await super().claim(wants)
-        return {key: replace(answer, token=answer.token + 1) for key, answer in answers.items()}
+        return {key: answer._replace(token=answer.token + 1) for key, answer in answers.items()}
 
 
 class _Undead(LeaseTable):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from unittest import mock
 
+from sqllocks.core import naming
 from sqllocks.errors import LockError
 from tests.exploration.asks import Ask, Failed, Interrupted, Reply
 from tests.exploration.port import Form, SteppingPort, Strand
@@ -77,7 +78,9 @@ class Episode:
             if strand.ask is not None
         )
         self.outcome = _outcome(port.strands[0]) if port.strands[0].over else None
-        claims = [query.wants[0].attempt for query in port.queries if query.statement == "claim"]
+        claims = [
+            query.wants[0].attempt for query in port.queries if query.statement in ("claim", "claim_free")
+        ]
         # a waiter makes several claims, and gives up all but the last
         self.attempts = frozenset(claims[-1:] if script.operation.kind is Kind.WAIT else claims)
         self.troubled = any(isinstance(cue.reply, Failed) for cue in cues)
@@ -121,6 +124,7 @@ class Stage(logging.Handler):
             with (
                 mock.patch.object(random, "uniform", lambda low, high: high),
                 mock.patch.object(secrets, "token_hex", self._next_name),
+                mock.patch.object(naming, "fresh_tokens", self._next_names),
                 mock.patch.object(logger, "propagate", new=False),
             ):
                 yield
@@ -132,6 +136,9 @@ class Stage(logging.Handler):
 
     def _next_name(self, _: int | None = None) -> str:
         return next(self._names)
+
+    def _next_names(self) -> tuple[str, str]:
+        return next(self._names), next(self._names)
 
     def _play(self, script: Script, cues: tuple[Cue, ...]) -> Episode:
         scenario = self._scenario

@@ -110,6 +110,7 @@ def test_the_trace_tells_how_it_came_to_that() -> None:
     counterexample = found(makes=mutants.forgets_to_give_back, budget=Budget(interrupts=1))
     assert [str(move) for move in counterexample.trace] == [
         "A: acquire k: begins",
+        "A: claim_free k as A0a/A0b: answered",
         "A: claim k as A0a/A0b: carried out, then interrupted",
     ]
     assert str(counterexample).splitlines()[0] == "an acquire that did not succeed left its lease behind"

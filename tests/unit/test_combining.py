@@ -15,7 +15,7 @@ from sqllocks.dialects.base import Want
 
 
 def call(kind: Kind, *keys: str, values: bool = True) -> Call:
-    return Call(kind, [Want(key, "owner") for key in keys], values, lambda: None)
+    return Call(kind, [Want(key, "owner") for key in keys], values, None)
 
 
 def keys_of(calls: Sequence[Call]) -> list[str]:

@@ -49,7 +49,7 @@ class SteppingCombiner(Combiner):
             self.land(flight)
             return answers
         answered = self._port.event()
-        call = Call(kind, wants, values, answered.set)
+        call = Call(kind, wants, values, answered)
         queue.add(call)
         try:
             self.pump()
@@ -59,7 +59,7 @@ class SteppingCombiner(Combiner):
             raise
         if call.error is not None:
             raise own(call.error)
-        return call.answers
+        return call.answers or {}
 
     def land(self, flight: object) -> None:
         """Note the end of a statement, and send the next one."""
@@ -74,7 +74,7 @@ class SteppingCombiner(Combiner):
     async def _fly(self, batch: Sequence[Call]) -> None:
         await self._serve(batch)
         for call in batch:
-            call.ended()
+            call.caller.set()
         self.land(batch[0])
 
 

@@ -56,7 +56,7 @@ class Effects:
         """Carry out a statement that its process has given up."""
         query = state.late[number]
         after = self.carried_out(state._replace(late=_without(state.late, number)), query)
-        if query.statement in ("claim", "insert") and after.rows != state.rows:
+        if query.statement in ("claim", "claim_free", "insert") and after.rows != state.rows:
             after = after._replace(haunted=after.haunted | {want.attempt for want in query.wants})
         return self.settled(after)
 

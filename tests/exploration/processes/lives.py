@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from unittest import mock
 
+from sqllocks.core import naming
 from sqllocks.core.kept import Kept
 from tests.exploration.asks import Ask, Failed, Interrupted, Join, Reply, Wait
 from tests.exploration.processes.port import ProcessPort, due
@@ -136,6 +137,7 @@ class Lives(logging.Handler):
             with (
                 mock.patch.object(random, "uniform", lambda low, high: high),
                 mock.patch.object(secrets, "token_hex", self._next_name),
+                mock.patch.object(naming, "fresh_tokens", self._next_names),
                 mock.patch.object(logger, "propagate", new=False),
                 warnings.catch_warnings(),
             ):
@@ -153,6 +155,9 @@ class Lives(logging.Handler):
     def _next_name(self, _: int | None = None) -> str:
         assert self._present is not None
         return next(self._present.names)
+
+    def _next_names(self) -> tuple[str, str]:
+        return self._next_name(), self._next_name()
 
     def _again(self, place: int, life: Life) -> _Run:
         run = self._begun(place, life.name)
