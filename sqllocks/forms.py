@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import partial
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +12,7 @@ from sqlalchemy import ColumnElement
 from sqllocks.core.holding import Holding
 from sqllocks.core.leases import Leases
 from sqllocks.fencing import Guards, MemoryGuards
-from sqllocks.lease import AsyncHold, AsyncLease, Hold, Lease
+from sqllocks.lease import AsyncHold, AsyncHoldMany, AsyncLease, Hold, HoldMany, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import checked_at_least, checked_wait
 from sqllocks.protocols import AsyncLockProvider, LockProvider
@@ -70,10 +68,11 @@ class BlockingForm(LockProvider):
     ) -> AbstractContextManager[Lease]:
         want, longest = self._leases.names.want(lock_key, ttl, None), checked_wait(wait)
         return Hold(
+            self._leases,
             self._holding,
-            lambda: self._leases.grant_many([want], longest),
-            partial(Lease, guards=self._guards),
-            itemgetter(0),
+            self._guards,
+            [want],
+            longest,
             renew=renew,
             at_least=checked_at_least(at_least, want.ttl),
         )
@@ -88,11 +87,12 @@ class BlockingForm(LockProvider):
         at_least: Seconds = 0,
     ) -> AbstractContextManager[list[Lease]]:
         wants, longest = self._leases.names.wants(lock_keys, ttl, None), checked_wait(wait)
-        return Hold(
+        return HoldMany(
+            self._leases,
             self._holding,
-            lambda: self._leases.grant_many(wants, longest),
-            partial(Lease, guards=self._guards),
-            list,
+            self._guards,
+            wants,
+            longest,
             renew=renew,
             at_least=checked_at_least(at_least, wants[0].ttl),
         )
@@ -183,10 +183,11 @@ class AsyncioForm(AsyncLockProvider):
     ) -> AbstractAsyncContextManager[AsyncLease]:
         want, longest = self._leases.names.want(lock_key, ttl, None), checked_wait(wait)
         return AsyncHold(
+            self._leases,
             self._holding,
-            lambda: self._leases.grant_many([want], longest),
-            partial(AsyncLease, guards=self._guards),
-            itemgetter(0),
+            self._guards,
+            [want],
+            longest,
             renew=renew,
             at_least=checked_at_least(at_least, want.ttl),
         )
@@ -201,11 +202,12 @@ class AsyncioForm(AsyncLockProvider):
         at_least: Seconds = 0,
     ) -> AbstractAsyncContextManager[list[AsyncLease]]:
         wants, longest = self._leases.names.wants(lock_keys, ttl, None), checked_wait(wait)
-        return AsyncHold(
+        return AsyncHoldMany(
+            self._leases,
             self._holding,
-            lambda: self._leases.grant_many(wants, longest),
-            partial(AsyncLease, guards=self._guards),
-            list,
+            self._guards,
+            wants,
+            longest,
             renew=renew,
             at_least=checked_at_least(at_least, wants[0].ttl),
         )

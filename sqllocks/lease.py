@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -16,26 +16,34 @@ from sqllocks.core.claiming import Grant
 from sqllocks.core.holding import Holding
 from sqllocks.core.keeping import Keeper
 from sqllocks.core.kept import Kept
+from sqllocks.core.leases import Leases
+from sqllocks.dialects.base import Want
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.runtime.blocking import drive
 
-__all__ = ["AsyncBody", "AsyncHold", "AsyncLease", "Held", "Hold", "Lease"]
+__all__ = ["AsyncBody", "AsyncHold", "AsyncHoldMany", "AsyncLease", "Held", "Hold", "HoldMany", "Lease"]
+
+# One process may hold 100,000 leases, and each has one object of most classes here: so they have slots, and
+# nothing is made for each that one of them can remember. Together this halves what a held lease takes.
 
 L = TypeVar("L", bound="_Local")
-Y = TypeVar("Y")
 
 
 class Held:
     """What every lock that is looked after knows without the database, by the local monotonic clock."""
 
-    def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards) -> None:
+    __slots__ = ("__weakref__", "_guards", "_holding", "_kept")
+
+    def __init__(
+        self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards, *, watched: bool = True
+    ) -> None:
         self._holding = holding
         self._kept = kept
         self._guards = guards
-        # the keeper knows `kept` alone, so this object can be collected, and then the lock is given back
-        self._finalizer = weakref.finalize(self, holding.keeper.dropped, kept)
-        self._finalizer.atexit = False
+        if watched:
+            # the keeper knows `kept` alone, so this object can be collected, and then the lock is given back
+            _watch(self, holding.keeper, kept)
 
     @property
     def lost(self) -> bool:
@@ -68,8 +76,35 @@ class Held:
         return "given back" if self._kept.ended else "lost" if self._kept.lost else "held"
 
 
+class _Watch(weakref.ref[Held]):
+    """Tells the keeper that nobody has the object of a lock any more.
+
+    ``weakref.finalize`` does the same for 550 bytes each instead of 150.
+    """
+
+    __slots__ = ("keeper", "kept")
+    keeper: Keeper
+    kept: Kept
+
+
+def _watch(held: Held, keeper: Keeper, kept: Kept) -> None:
+    watch = _Watch(held, _gone)
+    watch.keeper, watch.kept = keeper, kept
+    keeper.watches.add(watch)
+
+
+def _gone(watch: weakref.ref[Held], is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+    # at the end of the process there is nobody to give it back; by then the names of modules may be gone too
+    if is_finalizing() or not isinstance(watch, _Watch):
+        return
+    watch.keeper.watches.discard(watch)
+    watch.keeper.dropped(watch.kept)
+
+
 class _Local(Held):
     """The part of a lease that needs no database."""
+
+    __slots__ = ()
 
     @property
     def acquired(self) -> bool:
@@ -107,6 +142,8 @@ class _Local(Held):
 class Lease(_Local):
     """A lease of the blocking form; see ``LockProvider.hold``."""
 
+    __slots__ = ()
+
     def extend(self, *, ttl: Seconds) -> LockHandle:
         """Set the expiry to now + ``ttl``, and renew with that ttl from now on.
 
@@ -132,6 +169,8 @@ class Lease(_Local):
 class AsyncLease(_Local):
     """A lease of the asyncio form; see ``AsyncLockProvider.hold``."""
 
+    __slots__ = ()
+
     async def extend(self, *, ttl: Seconds) -> LockHandle:
         """Set the expiry to now + ``ttl``, and renew with that ttl from now on.
 
@@ -154,52 +193,78 @@ class AsyncLease(_Local):
         return await self._holding.release(self._kept)
 
 
-class _Block(Generic[L, Y]):
+class _Block(Generic[L]):
     """One use of `hold` or `hold_many`."""
+
+    __slots__ = ("_at_least", "_guards", "_held", "_holding", "_leases", "_longest", "_renew", "_wants")
 
     def __init__(
         self,
+        leases: Leases,
         holding: Holding,
-        take: Callable[[], Any],
-        make: Callable[[Holding, Kept], L],
-        give: Callable[[Sequence[L]], Y],
+        guards: Guards | MemoryGuards,
+        wants: Sequence[Want],
+        longest: float | None,
         *,
         renew: bool,
         at_least: int,
     ) -> None:
+        self._leases = leases
         self._holding = holding
-        self._take = take
-        self._make = make
-        self._give = give
+        self._guards = guards
+        self._wants = wants
+        self._longest = longest
         self._renew = renew
         self._at_least = at_least
-        self._kept: list[Kept] = []
         # a block without "as" must not lose its lease to the garbage collector
-        self._leases: list[L] = []
+        self._held: Sequence[L] = ()
 
-    def _begin(self, grants: Sequence[Grant]) -> Y:
-        self._kept = [
+    def _take(self) -> Coroutine[Any, Any, list[Grant]]:
+        if self._held:
+            raise RuntimeError("this block was entered already; call hold() once for each use")
+        return self._leases.grant_many(self._wants, self._longest)
+
+    def _begin(self, grants: Sequence[Grant], make: type[L]) -> Sequence[L]:
+        everything = [
             self._holding.begin(grant, renew=self._renew, at_least=self._at_least) for grant in grants
         ]
-        self._leases = [self._make(self._holding, kept) for kept in self._kept]
-        return self._give(self._leases)
+        self._held = tuple([make(self._holding, kept, self._guards) for kept in everything])
+        self._wants = ()
+        return self._held
 
-    def _reenter(self) -> None:
-        if self._kept:
-            raise RuntimeError("this block was entered already; call hold() once for each use")
+    @property
+    def _kept(self) -> list[Kept]:
+        return [lease._kept for lease in self._held]  # pyright: ignore[reportPrivateUsage]
 
 
-class Hold(_Block[Lease, Y]):
-    """The context manager of the blocking form."""
+class _BlockingBlock(_Block[Lease]):
+    __slots__ = ()
 
-    def __enter__(self) -> Y:
-        self._reenter()
-        return self._begin(drive(self._take()))
+    def _enter(self) -> Sequence[Lease]:
+        return self._begin(drive(self._take()), Lease)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         drive(self._holding.end(self._kept, error))
+
+
+class Hold(_BlockingBlock):
+    """The context manager of ``hold`` in the blocking form."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Lease:
+        return self._enter()[0]
+
+
+class HoldMany(_BlockingBlock):
+    """The context manager of ``hold_many`` in the blocking form."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> list[Lease]:
+        return list(self._enter())
 
 
 class AsyncBody:
@@ -209,38 +274,36 @@ class AsyncBody:
     the task's count of cancellations is right afterwards.
     """
 
-    _task: asyncio.Task[Any] | None = None
-    _before = 0
-    _inside = False
-    _cancelled = False
+    __slots__ = ("__weakref__", "_before", "_cancelled", "_holding", "_inside", "_task")
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
-        self._kept: Sequence[Kept] = ()
+        self._task: asyncio.Task[Any] | None = None
+        self._before = 0
+        self._inside = False
+        self._cancelled = False
 
     def enter(self, block: Sequence[Kept]) -> None:
         """Begin the body in the present task."""
-        self._kept = block
         self._task = asyncio.current_task()
         self._before = self._task.cancelling() if self._task else 0
         self._inside = True
-        # weak: the task may have the lock as its result, and a lock must be collected when nobody has it
-        cancel = weakref.WeakMethod(self._cancel_body)
+        cancel = _Cancel(self)
         for kept in block:
-            self._holding.on_lost(kept, partial(_call, cancel))
+            self._holding.on_lost(kept, cancel)
 
-    async def leave(self, error: BaseException | None) -> None:
+    async def leave(self, block: Sequence[Kept], error: BaseException | None) -> None:
         """End the body: give back, and raise ``LeaseLost`` in the place of a cancellation by the loss."""
         self._inside = False
         ours = self._take_back_cancel()
         if ours and error is None:
             await self._swallow_cancel()
         cancelled = error if ours and isinstance(error, asyncio.CancelledError) else None
-        await self._holding.end(self._kept, None if cancelled else error, cause=cancelled)
+        await self._holding.end(block, None if cancelled else error, cause=cancelled)
 
-    def _cancel_body(self) -> None:
+    def cancel(self) -> None:
+        """Cancel the body where it has not ended; from any thread, a finalizer's for example."""
         if self._task is not None:
-            # the loss may be noticed in another thread, by a finalizer for example
             self._task.get_loop().call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
@@ -263,23 +326,52 @@ class AsyncBody:
                 raise
 
 
-class AsyncHold(_Block[AsyncLease, Y]):
-    """The context manager of the asyncio form."""
+class _Cancel:
+    """Cancels a body when it is called.
 
-    async def __aenter__(self) -> Y:
-        self._reenter()
-        given = self._begin(await self._take())
+    Weak: the task may have the lock as its result, and a lock must be collected when nobody has it.
+    (``weakref.WeakMethod`` takes 450 bytes more.)
+    """
+
+    __slots__ = ("_body",)
+
+    def __init__(self, body: AsyncBody) -> None:
+        self._body = weakref.ref(body)
+
+    def __call__(self) -> None:
+        body = self._body()
+        if body is not None:
+            body.cancel()
+
+
+class _AsyncBlock(_Block[AsyncLease]):
+    __slots__ = ("_body",)
+
+    async def _enter(self) -> Sequence[AsyncLease]:
+        held = self._begin(await self._take(), AsyncLease)
         self._body = AsyncBody(self._holding)
         self._body.enter(self._kept)
-        return given
+        return held
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._body.leave(error)
+        await self._body.leave(self._kept, error)
 
 
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    found = method()
-    if found is not None:
-        found()
+class AsyncHold(_AsyncBlock):
+    """The context manager of ``hold`` in the asyncio form."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> AsyncLease:
+        return (await self._enter())[0]
+
+
+class AsyncHoldMany(_AsyncBlock):
+    """The context manager of ``hold_many`` in the asyncio form."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> list[AsyncLease]:
+        return list(await self._enter())

@@ -131,7 +131,7 @@ class AsyncSessionLock(_Carried):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._body.leave(error)
+        await self._body.leave([self._kept], error)
 
 
 class Term(_Carried):
@@ -146,8 +146,8 @@ class Term(_Carried):
         key: str,
         stop: threading.Event | None = None,
     ) -> None:
-        super().__init__(holding, kept, guards)
-        self._finalizer.detach()  # its elector gives it back, after this object may have gone
+        # not watched: its elector gives it back, after this object may have gone
+        super().__init__(holding, kept, guards, watched=False)
         self._key = key
         self._stop = stop
         self._finished = threading.Event()
@@ -217,8 +217,8 @@ class AsyncTerm(_Carried):
     """
 
     def __init__(self, holding: Holding, kept: Kept, guards: Guards | MemoryGuards, *, key: str) -> None:
-        super().__init__(holding, kept, guards)
-        self._finalizer.detach()  # its elector gives it back, after this object may have gone
+        # not watched: its elector gives it back, after this object may have gone
+        super().__init__(holding, kept, guards, watched=False)
         self._key = key
         self._finished = asyncio.Event()
 

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Literal
 
 from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Background, Clock
@@ -33,31 +34,34 @@ class Keeper:
         self._backend = backend
         self._names = names
         self._background = background
-        self._kept: dict[int, Kept] = {}
+        self._kept: dict[Kept, Literal[True]] = {}
         self._pending: dict[tuple[str, str, str], Pending] = {}
         self._next_wake = NEVER
         self._pid = os.getpid()
         self.ending: dict[object, None] = {}
         """Marks of those who are giving something back: a shutdown waits for them too."""
+        self.watches: set[object] = set()
+        """Keeps alive what tells this keeper that nobody has the object of a lock any more."""
 
     # -- called by holders
 
     def keep(self, kept: Kept) -> None:
         """Begin to look after a lease."""
         self.forget_after_fork()
-        self._kept[id(kept)] = kept
+        kept.pid = self._pid  # the same object for all
+        self._kept[kept] = True
         self._background.ensure(self.run, self.busy)
         self.rescheduled(kept)
 
     def let_go(self, kept: Kept) -> bool:
         """Stop looking after it; true for the one who may give it back, false where it was lost."""
-        return self._kept.pop(id(kept), None) is not None
+        return self._kept.pop(kept, False)
 
     def is_lost(self, kept: Kept) -> bool:
         """Return whether the lease must not be trusted any more; turns by the clock alone."""
         if not kept.lost and kept.pid != os.getpid():
             kept.lost = "it belongs to the process that this one was forked from"
-        if not kept.lost and id(kept) in self._kept and self._over(kept):
+        if not kept.lost and kept in self._kept and self._over(kept):
             self.lose(kept, "its time ran out before a renewal was answered")
         return bool(kept.lost)
 
@@ -66,7 +70,7 @@ class Keeper:
 
         Unless it is only given back by somebody else (not ``doubted``), a session that carries it is ended.
         """
-        if self._kept.pop(id(kept), None) is None:
+        if not self._kept.pop(kept, False):
             return False
         kept.lost = reason
         logger.warning("lock %r was lost: %s", self._names.outer(kept.want.key), reason)
@@ -101,7 +105,7 @@ class Keeper:
 
     async def prove(self, kept: Kept) -> bool:
         """Ask the server for one lock and renew it; raises where no answer came and it is not yet lost."""
-        if self.is_lost(kept) or id(kept) not in self._kept:
+        if self.is_lost(kept) or kept not in self._kept:
             return False
         answer = (await self._renew([kept])).get(kept.want.key)
         # a row that one's own guard pins cannot be renewed, but is nobody else's
@@ -154,7 +158,7 @@ class Keeper:
     def kept(self) -> list[Kept]:
         """Return the leases that are looked after now."""
         self.forget_after_fork()
-        return list(self._kept.values())
+        return list(self._kept)
 
     def busy(self) -> bool:
         """Return whether there is anything to look after."""
@@ -165,7 +169,7 @@ class Keeper:
         if self._pid == os.getpid():
             return
         self._pid = os.getpid()
-        for kept in self._kept.values():
+        for kept in self._kept:
             kept.lost = "it belongs to the process that this one was forked from"
         self._kept = {}
         self._pending = {}

@@ -27,8 +27,8 @@ class Kept:
     """Up to this moment the lease is trusted: before sending + ttl − margin."""
     due: float
     """When it is to be renewed next; never for a lease that is not renewed."""
-    seen: tuple[datetime, float]
-    """A moment of the database's clock, and one of the local clock that is not before it."""
+    zero: datetime
+    """What the database's clock showed when the local clock showed 0, or less."""
     renewed: bool = True
     every: float | None = None
     """Seconds between two renewals, where it is not a third of the ttl."""
@@ -61,14 +61,13 @@ class Kept:
         """Return what is known right after a grant whose claim was sent at ``sent``."""
         due = sent + want.ttl / 3_000_000 if renew else NEVER
         deadline = sent + want.ttl / 1_000_000 - margin(want.ttl)
-        seen = handle.expires_at - timedelta(microseconds=want.ttl), now
         return cls(
             want,
             handle.fencing_token,
             handle.expires_at,
             deadline,
             due,
-            seen,
+            _zero(want, handle.expires_at, now),
             renewed=renew,
             at_least=at_least,
         )
@@ -79,12 +78,11 @@ class Kept:
             self.expires_at = self.earliest(want, sent)
         else:
             self.expires_at = expires_at
-            self.seen = expires_at - timedelta(microseconds=want.ttl), now
+            self.zero = _zero(want, expires_at, now)
 
     def earliest(self, want: Want, sent: float) -> datetime:
         """Return the earliest expiry that a change sent at ``sent`` can have set."""
-        moment, local = self.seen
-        return moment + timedelta(seconds=sent - local + want.ttl / 1_000_000)
+        return self.zero + timedelta(seconds=sent, microseconds=want.ttl)
 
     @property
     def period(self) -> float:
@@ -95,6 +93,10 @@ class Kept:
     def release(self) -> Want:
         """What gives this very grant back."""
         return Want(self.want.key, self.want.owner, self.want.attempt, self.at_least)
+
+
+def _zero(want: Want, expires_at: datetime, now: float) -> datetime:
+    return expires_at - timedelta(seconds=now, microseconds=want.ttl)
 
 
 @dataclass(slots=True)

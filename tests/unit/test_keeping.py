@@ -67,7 +67,7 @@ class Stage:
             datetime.now(UTC),
             deadline=self.time + TTL / 1_000_000 - 1,
             due=self.time + PERIOD,
-            seen=(datetime.now(UTC), self.time),
+            zero=datetime.now(UTC),
         )
 
 
