@@ -9,10 +9,11 @@ from typing import Any, Self
 
 from sqlalchemy import ColumnElement
 
+from sqllocks.blocks import AsyncHold, AsyncHoldMany, Hold, HoldMany
 from sqllocks.core.holding import Holding
 from sqllocks.core.leases import Leases
 from sqllocks.fencing import Guards, MemoryGuards
-from sqllocks.lease import AsyncHold, AsyncHoldMany, AsyncLease, Hold, HoldMany, Lease
+from sqllocks.lease import AsyncLease, Lease
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import checked_at_least, checked_wait
 from sqllocks.protocols import AsyncLockProvider, LockProvider

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from sqllocks.blocks import AsyncBody
 from sqllocks.core.holding import Holding
 from sqllocks.core.kept import Kept
 from sqllocks.errors import BackendUnsupported, LeaseLost
 from sqllocks.fencing import Guards, MemoryGuards
-from sqllocks.lease import AsyncBody, Held
+from sqllocks.lease import Held
 from sqllocks.model import LockHandle, Seconds
 from sqllocks.policy import checked_wait
 from sqllocks.runtime import clock
