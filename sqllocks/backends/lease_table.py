@@ -132,11 +132,11 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
     answers: Answers = {}
     left = wants
     if sql.claim_free is not None:
-        answers = sql.told(await session.query(*sql.asked(sql.claim_free, wants)), wants)
+        answers = await told(session, sql.claim_free, wants)
         left = [want for want in wants if want.key not in answers]
         if not left:
             return answers
-    answers |= sql.told(await session.query(*sql.asked(sql.claim, left)), left)
+    answers |= await told(session, sql.claim, left)
     left = [want for want in left if want.key not in answers]
     answers |= await read_back(session, left, _judge_claim)
     missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
@@ -146,6 +146,17 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
     return answers
 
 
+async def told(session: Session, statement: Statement, wants: Sequence[Want]) -> Answers:
+    """Send a statement and return the answers that it gives by itself."""
+    sql = session.sql
+    try:
+        return sql.told(await session.query(*sql.asked(statement, wants)), wants)
+    except Fault as fault:
+        if fault.kind is not FaultKind.LOCKED or sql.single_skips or len(wants) > 1:
+            raise
+    return sql.told(await session.query(statement, sql.batch(wants)), wants)
+
+
 async def change(
     session: Session, statement: Statement, wants: Sequence[Want], applies: Applies, *, values: bool = False
 ) -> Answers:
@@ -153,7 +164,7 @@ async def change(
     sql = session.sql
     if sql.counts:
         return await _change_counted(session, statement, wants, applies, values=values)
-    answers = sql.told(await session.query(*sql.asked(statement, wants)), wants)
+    answers = await told(session, statement, wants)
     left = [want for want in wants if want.key not in answers]
     return answers | await read_back(session, left, _judge_change(applies, Verdict.SKIPPED, Verdict.REFUSED))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqllocks.backends.base import Answers, LeaseBackend, Stored
 from sqllocks.backends.port import Clock
-from sqllocks.core.insist import Patience, insist, persist
+from sqllocks.core.insist import Patience, all_done, insist
 from sqllocks.core.naming import Names
 from sqllocks.core.releasing import Releases
 from sqllocks.dialects.base import REFUSALS, Answer, Fault, FaultKind, StoredLock, Verdict, Want
@@ -60,29 +60,34 @@ class Claims:
         A locked row is asked again for a while, unless the caller comes back by itself.
         """
         sent = self._clock.now()
-        patience = Patience(self._clock, self._patience, pause=self._pause)
+        outcome: Answers | Fault
         try:
+            # once right here, because nearly every call ends with that, and each coroutine costs it something
             try:
-                if insistent:
-                    answers = await insist(patience, self._backend.claim, wants)
-                else:
-                    answers = await persist(patience, lambda: self._backend.claim(wants))
+                outcome = await self._backend.claim(wants)
             except Fault as fault:
-                answers = await self._after_fault(wants, fault, doubt=patience.doubt)
-            won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
-            if len(won) == len(wants):
-                return [self._grant(want, answers[want.key], sent, acquired=True) for want in wants]
-            return await self._given_up(wants, won, answers, sent)
+                outcome = fault
+            if not isinstance(outcome, Fault) and all_done(outcome, wants):
+                return [self._grant(want, outcome[want.key], sent) for want in wants]
+            return await self._claim_on(wants, outcome, sent, insistent=insistent)
         except (GeneratorExit, LockError):
             raise
         except BaseException:
             await self._undo(wants)
             raise
 
-    async def _given_up(
-        self, wants: Sequence[Want], won: Sequence[Want], answers: Answers, sent: float
+    async def _claim_on(
+        self, wants: Sequence[Want], outcome: Answers | Fault, sent: float, *, insistent: bool
     ) -> list[Grant]:
-        """Give back what was won beside a key that is held, and say which ones are."""
+        """Ask again for what was left open, and give back what was won beside a key that is held."""
+        patience = Patience(self._clock, self._patience, pause=self._pause)
+        try:
+            answers = await insist(patience, self._backend.claim, wants, outcome, skipped=insistent)
+        except Fault as fault:
+            answers = await self._after_fault(wants, fault, doubt=patience.doubt)
+        if all_done(answers, wants):
+            return [self._grant(want, answers[want.key], sent) for want in wants]
+        won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
         if won:
             await self._undo(won)
         self._refuse_unknown(wants, answers)
@@ -94,7 +99,9 @@ class Claims:
         # a release reads its ttl as a minimum hold
         await self._releases.give_back(*(want._replace(ttl=0) for want in wants))
 
-    def _grant(self, want: Want, answer: Answer, sent: float, *, acquired: bool, busy: bool = False) -> Grant:
+    def _grant(
+        self, want: Want, answer: Answer, sent: float, *, acquired: bool = True, busy: bool = False
+    ) -> Grant:
         assert answer.expires_at is not None
         key = self._names.outer(want.key)
         return Grant(want, LockHandle(acquired, key, want.owner, answer.expires_at, answer.token), sent, busy)

@@ -11,7 +11,7 @@ from sqllocks.backends.port import Clock
 from sqllocks.dialects.base import Fault, FaultKind, Verdict, Want
 from sqllocks.policy import RETRY_PAUSE, VICTIM_PATIENCE
 
-__all__ = ["Patience", "insist", "persist"]
+__all__ = ["Patience", "all_done", "insist", "persist"]
 
 T = TypeVar("T")
 
@@ -93,23 +93,38 @@ async def persist(patience: Patience, send: Callable[[], Awaitable[T]]) -> T:
 
 
 async def insist(
-    patience: Patience, send: Callable[[Sequence[Want]], Awaitable[Answers]], wants: Sequence[Want]
+    patience: Patience,
+    send: Callable[[Sequence[Want]], Awaitable[Answers]],
+    wants: Sequence[Want],
+    first: Answers | Fault | None = None,
+    *,
+    skipped: bool = True,
 ) -> Answers:
     """Send a batch, and what was skipped again, until every key has an answer or patience is over.
 
-    A key that is still ``SKIPPED`` then has had its row locked by an open transaction all the time.
+    ``first`` is what became of it where it was sent once already. A key that is still ``SKIPPED`` at the end
+    has had its row locked by an open transaction all the time; without ``skipped`` it counts at once.
     """
     answers: Answers = {}
     pending = wants
     while True:
-        # not through `persist`: nearly every call ends right here, and each coroutine costs it something
+        if isinstance(first, Fault):
+            await patience.again(first)
+        elif first is not None:
+            answers.update(first)
+            pending = [want for want in pending if first[want.key].verdict in _OPEN]
+            if not pending or not skipped or patience.over:
+                return answers
+            await patience.pause()
         try:
-            new = await send(pending)
+            first = await send(pending)
         except Fault as fault:
-            await patience.again(fault)
-            continue
-        answers = {**answers, **new} if answers else new
-        pending = [want for want in pending if new[want.key].verdict in _OPEN]
-        if not pending or patience.over:
-            return answers
-        await patience.pause()
+            first = fault
+
+
+def all_done(answers: Answers, wants: Sequence[Want]) -> bool:
+    """Return whether every element was carried out, as it nearly always is."""
+    for want in wants:  # noqa: SIM110 - a generator costs more, and this is done for each call
+        if answers[want.key].verdict is not Verdict.DONE:
+            return False
+    return True

@@ -188,6 +188,8 @@ class Lines:
 
     def freed(self, key: str) -> None:
         """Wake the heads of a key whose release this process has seen."""
+        if key not in self._lines:  # who joins from here on asks for itself
+            return
         with self._mutex:
             lines = list(self._lines.get(key, {}).values())
         for line in lines:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Clock
-from sqllocks.core.insist import Patience, insist, persist
+from sqllocks.core.insist import Patience, all_done, insist, persist
 from sqllocks.core.naming import Names
 from sqllocks.dialects.base import Answer, Fault, StoredLock, Verdict, Want
 from sqllocks.errors import BackendUnavailable, LockError
@@ -35,12 +35,16 @@ class Releases:
 
     async def release_all(self, wants: Sequence[Want]) -> list[bool]:
         """The same for several keys in one statement; what one of them meets does not keep the others."""
-        patience = Patience(self._clock, RELEASE_PATIENCE)
+        outcome: Answers | Fault
         try:
-            answers = await self._settled_all(patience, self._backend.release, wants, "release")
-            done = {want.key for want in wants if answers[want.key].verdict is Verdict.DONE}
-            if patience.doubt:
-                done |= await self._carried_out(patience, [want for want in wants if want.key not in done])
+            # once right here, because nearly every call ends with that, and each coroutine costs it something
+            try:
+                outcome = await self._backend.release(wants)
+            except Fault as fault:
+                outcome = fault
+            if not isinstance(outcome, Fault) and all_done(outcome, wants):
+                return [True] * len(wants)
+            return await self._release_on(wants, outcome)
         except (GeneratorExit, LockError):
             raise
         except BaseException as interruption:
@@ -48,6 +52,13 @@ class Releases:
                 keys = ", ".join(repr(self._names.outer(want.key)) for want in wants)
                 interruption.add_note(f"whether it was given back is unknown: lock {keys} may stay taken")
             raise
+
+    async def _release_on(self, wants: Sequence[Want], outcome: Answers | Fault) -> list[bool]:
+        patience = Patience(self._clock, RELEASE_PATIENCE)
+        answers = await self._settled_all(patience, self._backend.release, wants, "release", outcome)
+        done = {want.key for want in wants if answers[want.key].verdict is Verdict.DONE}
+        if patience.doubt:
+            done |= await self._carried_out(patience, [want for want in wants if want.key not in done])
         return [want.key in done for want in wants]
 
     async def _carried_out(
@@ -113,10 +124,15 @@ class Releases:
         return (await self._settled_all(patience, send, [want], doing))[want.key]
 
     async def _settled_all(
-        self, patience: Patience, send: Send, wants: Sequence[Want], doing: str
+        self,
+        patience: Patience,
+        send: Send,
+        wants: Sequence[Want],
+        doing: str,
+        first: Answers | Fault | None = None,
     ) -> Answers:
         try:
-            answers = await insist(patience, send, wants)
+            answers = await insist(patience, send, wants, first)
         except Fault as fault:
             raise self._names.unsettled(fault, doing, wants[0].key) from fault.__cause__
         for want in wants:

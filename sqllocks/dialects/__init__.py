@@ -12,6 +12,7 @@ from sqlalchemy.engine import Dialect
 
 from sqllocks.dialects.base import LeaseDialect
 from sqllocks.dialects.checks import Checks
+from sqllocks.dialects.mariadb import MariadbLeases
 from sqllocks.dialects.mysql import MysqlLeases
 from sqllocks.dialects.mysql_checks import mysql_checks
 from sqllocks.dialects.mysql_session import MysqlSessions
@@ -36,7 +37,7 @@ __all__ = [
 _CLASSES: dict[str, type[LeaseDialect]] = {
     "postgresql": PostgresqlLeases,
     "mysql": MysqlLeases,
-    "mariadb": MysqlLeases,
+    "mariadb": MariadbLeases,
     "sqlite": SqliteLeases,
 }
 SUPPORTED = tuple(_CLASSES)
@@ -67,19 +68,19 @@ def leases_for(dialect: Dialect, table: Table) -> LeaseDialect:
         version = _version(dialect)
         if mariadb:
             _refuse_older("MariaDB", version, (10, 6))
-        else:
-            _refuse_older("MySQL", version, (8, 0, 17))
-        return _made(MysqlLeases, table, mariadb=mariadb)
+            return _made(MariadbLeases, table)
+        _refuse_older("MySQL", version, (8, 0, 17))
+        return _made(MysqlLeases, table)
     dialect_class(dialect.name)
     return _made(PostgresqlLeases, table)
 
 
-def _made(kind: Callable[..., D], table: Table, **options: bool) -> D:
+def _made(kind: Callable[[Table], D], table: Table) -> D:
     """Return the statements on a table, made once: they know nothing of connections."""
-    name = (kind, table.name, table.schema, *options.values())
+    name = (kind, table.name, table.schema)
     found = _statements.get(name)
     if found is None:
-        found = _statements[name] = kind(table, **options)
+        found = _statements[name] = kind(table)
     return found
 
 

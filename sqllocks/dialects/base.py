@@ -173,6 +173,9 @@ class LeaseDialect(ABC):
     counts: bool = False
     """The server only counts changed rows, so a partly done batch does not tell which were done."""
 
+    single_skips: bool = True
+    """The form for a single element skips a locked row too; else it fails at once, and says ``LOCKED``."""
+
     claim: Statement
     claim_free: Statement | None = None
     """Claims rows that are there and free, and answers for those alone; ``claim`` is for the others then."""

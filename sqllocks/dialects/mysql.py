@@ -51,7 +51,7 @@ from sqllocks.dialects.base import (
 from sqllocks.dialects.mysql_waiting import locking_sessions
 from sqllocks.schema import from_microseconds
 
-__all__ = ["MysqlLeases"]
+__all__ = ["UNTOLD", "MysqlLeases"]
 
 _TEXT = "VARCHAR({}) CHARACTER SET utf8mb4 PATH '$.{}'"
 # the fields of a batch's elements, and their types
@@ -94,8 +94,8 @@ _KINDS: Mapping[int, FaultKind] = {
 _CLIENT_ERRORS = range(2000, 2100)
 
 
-CHANGED = 2
-"""What ``ON DUPLICATE KEY UPDATE`` counts for a row that it changed."""
+UNTOLD = 1
+"""The number that comes back with a grant whose token must be read."""
 
 
 class MysqlLeases(LeaseDialect):
@@ -157,7 +157,7 @@ class MysqlLeases(LeaseDialect):
         return {"batch": json.dumps([{"k": key} for key in keys], separators=(",", ":"))}
 
     def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
-        if result.number > 0 and result.count == CHANGED and len(wants) == 1:
+        if len(wants) == 1 and result.count > 0 and result.number > UNTOLD:
             expires_at = from_microseconds(result.number + wants[0].ttl)
             return {wants[0].key: Answer(Verdict.DONE, result.number, expires_at)}
         return {
@@ -218,18 +218,10 @@ class MysqlLeases(LeaseDialect):
         return replace(self._change(name, many, which(many), values(many)), single=single)
 
     def _grant(self, want: FromClause) -> Mapping[str, Any]:
-        """What a claim sets, from left to right: later values are computed from the columns set before.
-
-        Where the token is the moment of the grant, MySQL brings it back with the count: the expiry lies the
-        ttl after it, and nothing need be read.
-        """
+        """What a claim sets, from left to right: later values are computed from the columns set before."""
         kind, server_lock = self._granted(want)
         columns = self.table.c
-        moment = self._since_epoch(columns.acquired_at)
-        token: ColumnElement[Any] = func.greatest(columns.fencing_token + literal_column("1"), moment)
-        if not self.mariadb:
-            told = case((token == moment, moment), else_=literal_column("0", BigInteger))
-            token = token + literal_column("0") * func.last_insert_id(told)
+        token = self._token(self._since_epoch(columns.acquired_at))
         return {
             "owner_token": want.c.o,
             "attempt": want.c.a,
@@ -240,6 +232,21 @@ class MysqlLeases(LeaseDialect):
             "fencing_token": token,
             "expires_at": self._after(columns.acquired_at, want),
         }
+
+    def _token(self, moment: ColumnElement[int]) -> ColumnElement[Any]:
+        return self.telling(moment) if not self.mariadb else self._greater(moment)
+
+    def _greater(self, moment: ColumnElement[int]) -> ColumnElement[Any]:
+        return func.greatest(self.table.c.fencing_token + literal_column("1"), moment)
+
+    def telling(self, moment: ColumnElement[int]) -> ColumnElement[Any]:
+        """Return a new token that comes back with the count, where it is the moment of the grant.
+
+        The expiry lies the ttl after it, so nothing need be read.
+        """
+        token = self._greater(moment)
+        told = case((token == moment, moment), else_=literal_column(str(UNTOLD), BigInteger))
+        return token + literal_column("0") * func.last_insert_id(told)
 
     def _renewed(self, want: FromClause) -> Mapping[str, Any]:
         return {"expires_at": self._expiry(want)}

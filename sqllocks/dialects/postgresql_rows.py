@@ -58,7 +58,7 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
-from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signals
+from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signal, signals
 from sqllocks.schema import POSTGRESQL_STORAGE
 
 __all__ = ["LOCK_TIMEOUT", "PARTS", "PLACE", "PostgresqlRows", "sql_state"]
@@ -150,11 +150,14 @@ class PostgresqlRows(LeaseDialect):
     def _array(self, name: str, wants: Sequence[Want]) -> list[Any]:
         return signals(self.table.name, wants) if name == "signals" else list(map(_ELEMENTS[name], wants))
 
+    def _element(self, name: str, want: Want) -> Any:
+        return signal(self.table.name, want.key) if name == "signals" else _ELEMENTS[name](want)
+
     def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
-        batch = {name: self._array(name, wants) for name in statement.needs} or self.batch(wants)
         if len(wants) > 1 or statement.single is None:
-            return statement, batch
-        return statement.single, {name: values[0] for name, values in batch.items()}
+            return statement, {name: self._array(name, wants) for name in statement.needs}
+        [want] = wants
+        return statement.single, {name: self._element(name, want) for name in statement.needs}
 
     def keys(self, keys: Sequence[str]) -> Parameters:
         return {"keys": list(keys)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
@@ -206,16 +207,36 @@ class AsyncioSession(Generic[D]):
 
     async def run(self, text: str, arguments: Any) -> Result:
         """Run one statement; a cancelled caller still waits a moment for its end."""
-        task = asyncio.ensure_future(self._shared.runner(self.driver, text, arguments))
+        loop = asyncio.get_running_loop()
+        # not asyncio.shield(), which takes one more turn of the loop
+        answered: asyncio.Future[Result] = loop.create_future()
+        task = _begin(loop, self._answer(answered, text, arguments))
         try:
-            return await asyncio.shield(task)
+            return await answered
         except asyncio.CancelledError:
             await self._finish(task)
+            if answered.done() and not answered.cancelled():
+                answered.exception()  # it came too late to be raised
             raise
         except Exception as error:
             raise self._shared.faults.fault(error, sent=True) from error
 
-    async def _finish(self, task: asyncio.Future[Result]) -> None:
+    async def _answer(self, answered: asyncio.Future[Result], text: str, arguments: Any) -> bool:
+        """Run a statement for a caller who may go away meanwhile; return whether it was carried out."""
+        try:
+            result = await self._shared.runner(self.driver, text, arguments)
+        except asyncio.CancelledError:
+            answered.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller
+            if not answered.done():
+                answered.set_exception(error)
+            return False
+        if not answered.done():
+            answered.set_result(result)
+        return True
+
+    async def _finish(self, task: asyncio.Future[bool]) -> None:
         """A statement cut off in the middle would leave its answer to the next one on this connection."""
         self.broken = True
         limit = clock.now() + CANCEL_PATIENCE
@@ -226,7 +247,7 @@ class AsyncioSession(Generic[D]):
                     await asyncio.wait({task}, timeout=limit - clock.now())
         finally:
             if task.done() and not task.cancelled() and task.exception() is None:
-                self.broken = False
+                self.broken = not task.result()
             else:
                 task.add_done_callback(_retrieve)
                 task.cancel()
@@ -255,24 +276,19 @@ class AsyncioSessions:
         self._loop.check()
         self._forget_after_fork()
         async with self._slots:
-            session = await self._take()
-            broken = True
+            session = self._kept() or await self._opened()
             try:
                 answer = await work(session)
-                broken = False
-            except Fault as fault:
-                # the server answered and undid the statement: the connection is as good as before
-                broken = fault.kind not in REFUSALS
-                raise
-            except asyncio.CancelledError:
-                broken = session.broken
-                raise
             except GeneratorExit:
-                self._idle.append(session)  # nothing may be awaited here
+                self._keep(session)  # nothing may be awaited here
                 raise
-            finally:
-                if session not in self._idle:
-                    await self._put_back(session, broken=broken)
+            except BaseException as error:
+                if self._usable(session, error):
+                    self._keep(session)
+                else:
+                    await self._clock.shielded(session.discard())
+                raise
+            self._keep(session)
             return answer
 
     async def close(self, timeout: float | None = None) -> None:
@@ -284,13 +300,23 @@ class AsyncioSessions:
             await self._idle.pop().discard()
         await self._engine.dispose()
 
-    async def _take(self) -> AsyncioSession[LeaseDialect]:
+    def _kept(self) -> AsyncioSession[LeaseDialect] | None:
+        # the last one used, so that spare ones grow old
+        if self._idle and clock.now() - self._idle[-1].used_at <= MAX_IDLE:
+            return self._idle.pop()
+        return None
+
+    async def _opened(self) -> AsyncioSession[LeaseDialect]:
         while self._idle:
-            session = self._idle.pop()  # the last one used, so that spare ones grow old
-            if clock.now() - session.used_at <= MAX_IDLE:
-                return session
-            await session.discard()
+            await self._idle.pop().discard()  # idle for too long
         return await AsyncioSession[LeaseDialect].open(self._engine, self._speak, self._speech, self._clock)
+
+    @staticmethod
+    def _usable(session: AsyncioSession[LeaseDialect], error: BaseException) -> bool:
+        if isinstance(error, Fault):
+            # the server answered and undid the statement: the connection is as good as before
+            return error.kind in REFUSALS
+        return isinstance(error, asyncio.CancelledError) and not session.broken
 
     def _speak(self, dialect: Dialect) -> LeaseDialect:
         # once: the compiler knows the statements by their identity
@@ -298,12 +324,9 @@ class AsyncioSessions:
             self._sql = leases_for(dialect, self._table)
         return self._sql
 
-    async def _put_back(self, session: AsyncioSession[LeaseDialect], *, broken: bool) -> None:
-        if broken:
-            await self._clock.shielded(session.discard())
-        else:
-            session.used_at = clock.now()
-            self._idle.append(session)
+    def _keep(self, session: AsyncioSession[LeaseDialect]) -> None:
+        session.used_at = clock.now()
+        self._idle.append(session)
 
     def _forget_after_fork(self) -> None:
         if self._pid != os.getpid():
@@ -325,6 +348,13 @@ async def _drop(connection: AsyncConnection) -> None:
         await connection.invalidate()
     with suppress(Exception):
         await connection.close()
+
+
+def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task, at once where Python can (3.12): its first step need not wait for a turn of the loop."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from contextvars import Context
 from functools import partial
+from typing import Any
 
 from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.core.combining import Call, Kind, Queue
@@ -23,12 +24,11 @@ __all__ = ["AsyncioCombiner"]
 class AsyncioCombiner(Combiner):
     """The queue of the asyncio form; belongs to the event loop of its first use."""
 
-    _loop: asyncio.AbstractEventLoop
-
     def __init__(self, backend: LeaseBackend, *, limit: int) -> None:
         super().__init__(backend)
         self._limit = limit
         self._home = OneLoop()
+        self._loop: Any = None
         self._reset()
 
     def _reset(self) -> None:
@@ -42,7 +42,10 @@ class AsyncioCombiner(Combiner):
         self._reset()
 
     async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers:
-        self._loop = loop = self._home.loop()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._home.check()
+            self._loop = loop
         queue = self._queue
         if queue.idle and not self._gathering:
             flight = object()
@@ -51,7 +54,8 @@ class AsyncioCombiner(Combiner):
                 return await self._send(kind, wants, values=values)
             finally:
                 queue.finish(flight)
-                self._pump()
+                if queue.waiting:
+                    self._pump()
         answered = loop.create_future()
         call = Call(kind, wants, values, answered)
         queue.add(call)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import URL
@@ -19,7 +21,9 @@ Arguments = Any
 """Positional or named parameters, as the driver's paramstyle has it."""
 
 
-_Compiled = tuple[str, tuple[str, ...] | None, dict[str, Any]]
+Ordered = Callable[[Parameters], Arguments]
+
+_Compiled = tuple[str, Ordered]
 # for all providers of a process on servers of the same kind and version
 _compiled: dict[Hashable, dict[Statement, _Compiled]] = {}
 
@@ -38,17 +42,27 @@ class Compiler:
         found = self._texts.get(statement)
         if found is None:
             found = self._texts[statement] = self._compile(statement)
-        sql, order, defaults = found
-        if order is None:
-            return sql, {**defaults, **parameters}
-        return sql, tuple(parameters[name] if name in parameters else defaults[name] for name in order)
+        sql, ordered = found
+        return sql, ordered(parameters)
 
     def _compile(self, statement: Statement) -> _Compiled:
         compiled: Any = statement.clause.compile(dialect=self._dialect)
-        defaults = dict(getattr(compiled, "params", None) or {})  # DDL has none
+        given = getattr(compiled, "params", None) or {}  # DDL has none
+        fixed = {name: value for name, value in given.items() if value is not None}
         if not self._dialect.positional:
-            return str(compiled), None, defaults
-        return str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), defaults
+            return str(compiled), partial(_named, tuple(given), fixed)
+        order = tuple(getattr(compiled, "positiontup", None) or ())
+        if len(order) > 1 and fixed.keys().isdisjoint(order):
+            return str(compiled), itemgetter(*order)  # the way of nearly every call
+        return str(compiled), partial(_positional, order, fixed)
+
+
+def _named(names: Sequence[str], fixed: dict[str, Any], parameters: Parameters) -> Arguments:
+    return {name: parameters[name] if name in parameters else fixed.get(name) for name in names}
+
+
+def _positional(order: Sequence[str], fixed: dict[str, Any], parameters: Parameters) -> Arguments:
+    return tuple([parameters[name] if name in parameters else fixed.get(name) for name in order])
 
 
 def _kind_of(dialect: Any) -> Hashable:

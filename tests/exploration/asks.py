@@ -40,6 +40,11 @@ class Query:
     """Microseconds for which a row must have been free to be removed."""
 
     @property
+    def kind(self) -> str:
+        """What it does, in whatever form."""
+        return "claim" if self.statement == "claim_free" else self.statement.removesuffix("_row")
+
+    @property
     def writes(self) -> bool:
         return self.statement not in ("read", "lockers", "commits", "stale")
 

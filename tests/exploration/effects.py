@@ -71,7 +71,7 @@ class Effects:
             return state
         check_change(state, {row.key: row for row in rows}, self.database(state.now))
         gone = {row.key: row for row in state.rows if row not in rows}
-        if query.statement == "release":
+        if query.kind == "release":
             state = _with_freed(state, gone)
         if query.statement == "break":
             state = _without_trust(state, gone)
@@ -82,7 +82,7 @@ class Effects:
         query = state.late[number]
         rest = (*state.late[:number], *state.late[number + 1 :])
         after = self.carried_out(state._replace(late=rest), query)
-        if query.statement in ("claim", "claim_free", "insert") and after.rows != state.rows:
+        if query.kind in ("claim", "insert") and after.rows != state.rows:
             after = _with_haunted(after, {want.attempt for want in query.wants})
         return self.settled(after)
 

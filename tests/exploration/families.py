@@ -15,6 +15,7 @@ from sqlalchemy import MetaData
 
 from sqllocks.backends.base import Capabilities
 from sqllocks.dialects.base import LeaseDialect, Parameters, Result, Verdict, Want
+from sqllocks.dialects.mariadb import MariadbLeases
 from sqllocks.dialects.mysql import MysqlLeases
 from sqllocks.dialects.postgresql import PostgresqlLeases
 from sqllocks.dialects.sqlite import SqliteLeases
@@ -75,7 +76,8 @@ class Family:
         if query.statement == "remove":
             return self._remove(query, rows, pins, now)
         changed = dict(rows)
-        done = [want for want in query.wants if self._apply(query.statement, want, changed, pins, now)]
+        statement = query.statement.removesuffix("_row")
+        done = [want for want in query.wants if self._apply(statement, want, changed, pins, now)]
         return changed, self._answer(query, done, changed, now)
 
     def _remove(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
@@ -209,16 +211,18 @@ class Postgresql(Family):
         return from_microseconds(microseconds)
 
 
-class Mariadb(Family):
-    """Existing rows are claimed, missing ones inserted by a statement that answers nothing."""
+class Counted(Family):
+    """Missing rows are inserted by a statement of their own, which answers nothing."""
 
     _inserts_in_claim = False
     _remove_waits = True
 
-    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
-        if query.statement == "insert":
-            return Result((), len(done))
-        return super()._answer(query, done, rows, now)
+    def _number(self, query: Query, done: Sequence[Want], rows: Rows) -> int:
+        """Return what comes back with the count of a claim: the token where it is the moment of the grant."""
+        if query.kind != "claim" or not len(query.wants) == len(done) == 1:
+            return 0
+        row = rows[done[0].key]
+        return row.token if row.token == row.expires - done[0].ttl else 1
 
     def _instant(self, microseconds: int) -> datetime:
         return from_microseconds(microseconds).replace(tzinfo=None)
@@ -231,18 +235,29 @@ class Mariadb(Family):
         return key
 
 
-class Mysql(Mariadb):
+class Mariadb(Counted):
+    """A batch names the rows that it changed; a plain change of one row fails where that is locked."""
+
+    def execute(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
+        if query.statement != query.kind and any(want.key in pins for want in query.wants):
+            raise Blocked
+        return super().execute(query, rows, pins, now)
+
+    def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
+        if query.statement == "insert":
+            return Result((), len(done))
+        if query.statement != query.kind:
+            return Result((), len(done), self._number(query, done, rows))
+        return super()._answer(query, done, rows, now)
+
+
+class Mysql(Counted):
     """Nothing is named, changes are counted, two for each row."""
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
         if query.statement == "insert":
             return Result((), len(done))
-        number = 0
-        if query.statement == "claim" and len(query.wants) == len(done) == 1:
-            row = rows[done[0].key]
-            # the token comes back where it is the moment of the grant
-            number = row.token if row.token == row.expires - done[0].ttl else 0
-        return Result((), 2 * len(done), number)
+        return Result((), 2 * len(done), self._number(query, done, rows))
 
 
 FAMILIES = ("postgresql", "sqlite", "mysql", "mariadb")
@@ -255,7 +270,7 @@ def family(name: str, rules: Rules | None = None) -> Family:
         "postgresql": (Postgresql, lambda: PostgresqlLeases(table)),
         "sqlite": (Sqlite, lambda: SqliteLeases(table)),
         "mysql": (Mysql, lambda: MysqlLeases(table)),
-        "mariadb": (Mariadb, lambda: MysqlLeases(table, mariadb=True)),
+        "mariadb": (Mariadb, lambda: MariadbLeases(table)),
     }
     kind, dialect = makers[name]
     return kind(name, dialect(), rules or Rules())

@@ -78,9 +78,7 @@ class Episode:
             if strand.ask is not None
         )
         self.outcome = _outcome(port.strands[0]) if port.strands[0].over else None
-        claims = [
-            query.wants[0].attempt for query in port.queries if query.statement in ("claim", "claim_free")
-        ]
+        claims = [query.wants[0].attempt for query in port.queries if query.kind == "claim"]
         # a waiter makes several claims, and gives up all but the last
         self.attempts = frozenset(claims[-1:] if script.operation.kind is Kind.WAIT else claims)
         self.troubled = any(isinstance(cue.reply, Failed) for cue in cues)

@@ -46,7 +46,7 @@ class Effects:
         if done[0] == state.rows:
             return state
         check_change(state, rows, query)
-        if query.statement == "release":
+        if query.kind == "release":
             freed = {(row.key, row.token) for row in state.rows if rows.get(row.key) not in (None, row)}
             state = state._replace(freed=state.freed | freed)
         tops = {**dict(state.tops), **{row.key: row.token for row in done[0]}}
@@ -56,7 +56,7 @@ class Effects:
         """Carry out a statement that its process has given up."""
         query = state.late[number]
         after = self.carried_out(state._replace(late=_without(state.late, number)), query)
-        if query.statement in ("claim", "claim_free", "insert") and after.rows != state.rows:
+        if query.kind in ("claim", "insert") and after.rows != state.rows:
             after = after._replace(haunted=after.haunted | {want.attempt for want in query.wants})
         return self.settled(after)
 

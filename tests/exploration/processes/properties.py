@@ -47,7 +47,7 @@ def _check_kept(before: State, old: Row | None, row: Row, query: Query) -> None:
         _need(own, f"{row.key!r} was revived by somebody else")
     else:
         _need(held(old, before.database), f"{row.key!r} was changed although its lease was over")
-    if query.statement == "release":
+    if query.kind == "release":
         facts = (fact for life in before.lives if life for fact in life.facts if fact.what == "granted")
         minimum = [fact.detail for fact in facts if (fact.key, fact.token) == (row.key, row.token)]
         for least in minimum:
