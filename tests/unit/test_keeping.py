@@ -32,6 +32,7 @@ class Stage:
         self.linger = 5.0
         self.in_pause: list[Callable[[], None]] = []
         self.in_release: list[Callable[[], None]] = []
+        self.in_renew: list[Callable[[], None]] = []
         self.paused: list[float] = []
         stage: Any = self
         self.keeper = Keeper(
@@ -59,6 +60,17 @@ class Stage:
         if self.in_release:
             self.in_release.pop(0)()
         return {want.key: Answer(Verdict.DONE) for want in wants}
+
+    async def renew(self, wants: Sequence[Want], **options: bool) -> Answers:
+        if self.in_renew:
+            self.in_renew.pop(0)()
+        return {want.key: Answer(Verdict.DONE) for want in wants}
+
+    def alarm(self, seconds: float, ring: Callable[[], None]) -> Stage:
+        return self
+
+    def cancel(self) -> None:
+        pass
 
     def kept(self, key: str) -> Kept:
         return Kept(
@@ -90,3 +102,46 @@ def test_a_lease_kept_while_a_release_is_in_flight_is_renewed_in_time() -> None:
         drive(keeper.run())
     # the keeper slept until the first was due, gave it back, and sleeps until the other one is
     assert stage.paused == [PERIOD, PERIOD]
+
+
+def test_a_lease_kept_while_others_are_renewed_wakes_nobody_and_is_renewed_in_time() -> None:
+    stage = Stage()
+    stage.keeper.keep(stage.kept("first"))
+    woken = []
+
+    def pass_time() -> None:
+        stage.time = PERIOD
+
+    def hold_another() -> None:
+        stage.woken = False
+        stage.keeper.keep(stage.kept("second"))
+        woken.append(stage.woken)
+        stage.time = PERIOD + 1
+
+    stage.in_pause.append(pass_time)
+    stage.in_renew.append(hold_another)
+    with pytest.raises(Ended):
+        drive(stage.keeper.run())
+    assert woken == [False]
+    # both are due a period after they were taken or renewed, which was at the same moment
+    assert stage.paused == [PERIOD, PERIOD - 1]
+
+
+def test_a_lease_with_a_short_ttl_ends_the_pause_of_the_keeper() -> None:
+    stage = Stage()
+    stage.keeper.keep(stage.kept("long"))
+    woken = []
+
+    def hold_two() -> None:
+        for key, due in (("later", 2 * PERIOD), ("sooner", PERIOD / 2)):
+            stage.woken = False
+            kept = stage.kept(key)
+            kept.due = due
+            stage.keeper.keep(kept)
+            woken.append(stage.woken)
+
+    stage.in_pause.append(hold_two)
+    with pytest.raises(Ended):
+        drive(stage.keeper.run())
+    assert woken == [False, True]
+    assert stage.paused == [PERIOD, PERIOD / 2]
