@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 from sqllocks.backends.base import Answers, LeaseBackend
@@ -22,11 +23,19 @@ __all__ = ["BlockingCombiner"]
 logger = logging.getLogger("sqllocks")
 
 
+TURNS = 0.01
+"""Seconds that those who were just answered get for their turns, where the next statement waits for them."""
+
+
 class BlockingCombiner(Combiner):
     """The queue of the blocking form; the sender is a daemon thread that ends when it has been idle.
 
+    After a shared statement its callers wake up one after the other, each woken by the one before, and the
+    sender behind them: so the next statement carries all who came back. Threads that are woken at once only
+    get into each other's way, because one of them at a time runs.
+
     A ``KeyboardInterrupt`` can strike between any two steps of a caller, but a plain lock is always let go
-    by its ``with``.
+    by its ``with``. Whoever is not woken because of it is woken by the sender, ``TURNS`` later.
     """
 
     LINGER = 5.0
@@ -41,6 +50,9 @@ class BlockingCombiner(Combiner):
         self._some = threading.Condition(self._mutex)
         self._queue = Queue(self._limit)
         self._thread: threading.Thread | None = None
+        self._asleep = False
+        self._gathering = False
+        self._turns: deque[threading.Lock] = deque()
         self._lone: threading.Lock | None = None
         self._inside: dict[int, threading.Lock] = {}
 
@@ -63,15 +75,20 @@ class BlockingCombiner(Combiner):
                         return await self._send(kind, wants, values=values)
                     finally:
                         self._finish(flight)
-                return await self._queued(kind, wants, values=values)
+                call = Call(kind, wants, values, threading.Lock())
+                if not self._served(call):
+                    return await self._send(kind, wants, values=values)
             finally:
                 self._inside.pop(thread, None)
+        if call.error is not None:
+            raise own(call.error)
+        return call.answers or {}
 
     def _starts(self, flight: threading.Lock, wants: Sequence[Want]) -> bool:
         """Return whether this caller sends by itself; it holds the lock ``flight`` until it has."""
         with self._mutex:
             self._sweep()
-            if not self._queue.idle:
+            if self._gathering or not self._queue.idle:
                 return False
             self._lone = flight
             self._queue.start(flight, wants)
@@ -80,7 +97,7 @@ class BlockingCombiner(Combiner):
     def _finish(self, flight: object) -> None:
         with self._mutex:
             self._queue.finish(flight)
-            if self._queue.waiting:
+            if self._asleep and self._queue.waiting:
                 self._some.notify()
 
     def _sweep(self) -> None:
@@ -89,28 +106,27 @@ class BlockingCombiner(Combiner):
             self._queue.finish(self._lone)
             self._lone = None
 
-    async def _queued(self, kind: Kind, wants: Sequence[Want], *, values: bool) -> Answers:
-        answered = threading.Lock()
-        answered.acquire()
-        call = Call(kind, wants, values, answered)
+    def _served(self, call: Call) -> bool:
+        """Wait for the answer to a call; ``False`` where nobody but its caller can send it."""
+        turn: threading.Lock = call.caller
+        turn.acquire()
         try:
             with self._mutex:
                 self._queue.add(call)
                 flights = self._queue.flights
                 sent = self._wake()
-            while sent and not answered.acquire(timeout=OVERDUE):
+            while sent and not turn.acquire(timeout=OVERDUE):
                 flights = self._overdue(flights)
+            if sent:
+                self._wake_next()
+                return True
         except BaseException:
             with self._mutex:
                 self._queue.drop(call)
             raise
-        if not sent:
-            with self._mutex:
-                self._queue.drop(call)
-            return await self._send(kind, wants, values=values)
-        if call.error is not None:
-            raise own(call.error)
-        return call.answers or {}
+        with self._mutex:
+            self._queue.drop(call)
+        return False
 
     def _overdue(self, flights: Sequence[object]) -> Sequence[object]:
         """Let others pass what was in flight a while ago and still is; return what is in flight now."""
@@ -130,7 +146,8 @@ class BlockingCombiner(Combiner):
             except RuntimeError:
                 return False
             self._thread = thread
-        self._some.notify()
+        elif self._asleep:
+            self._some.notify()
         return True
 
     def _main(self) -> None:
@@ -139,18 +156,44 @@ class BlockingCombiner(Combiner):
                 drive(self._serve(batch))
             except BaseException:
                 logger.exception("a shared statement was stopped")
-            self._finish(batch[0])
-            for call in batch:
-                call.caller.release()
+            self._land(batch)
+
+    def _land(self, batch: Sequence[Call]) -> None:
+        with self._mutex:
+            self._queue.finish(batch[0])
+            # one who is alone goes on alone
+            self._gathering = gathering = len(batch) > 1 or self._queue.waiting
+        turns = [call.caller for call in batch]
+        if not gathering:
+            turns[0].release()
+            return
+        own_turn = threading.Lock()
+        own_turn.acquire()
+        self._turns.extend([*turns, own_turn])
+        self._wake_next()
+        if not own_turn.acquire(timeout=TURNS):
+            while self._wake_next():
+                pass
+
+    def _wake_next(self) -> bool:
+        try:
+            self._turns.popleft().release()
+        except IndexError:
+            return False
+        return True
 
     def _next(self) -> Sequence[Call]:
         """Wait for calls that can go; empty where this thread is not needed any longer."""
         with self._mutex:
+            self._gathering = False
             while self._thread is threading.current_thread():
                 self._sweep()
                 if batch := self._queue.next():
                     return batch
-                if not self._some.wait(self.LINGER) and not self._queue.waiting:
+                self._asleep = True
+                woken = self._some.wait(self.LINGER)
+                self._asleep = False
+                if not woken and not self._queue.waiting:
                     self._thread = None
             self._some.notify()
             return ()
