@@ -149,8 +149,12 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
 async def told(session: Session, statement: Statement, wants: Sequence[Want]) -> Answers:
     """Send a statement and return the answers that it gives by itself."""
     sql = session.sql
+    asked, parameters = sql.asked(statement, wants)
     try:
-        return sql.told(await session.query(*sql.asked(statement, wants)), wants)
+        result = await session.query(asked, parameters)
+        if asked.counted and result.count > 0:
+            return {wants[0].key: Answer(Verdict.DONE)}
+        return sql.told(result, wants)
     except Fault as fault:
         if fault.kind is not FaultKind.LOCKED or sql.single_skips or len(wants) > 1:
             raise

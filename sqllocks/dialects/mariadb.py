@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, update
 
-from sqllocks.dialects.base import NOTHING, Answer, Parameters, Result, Statement, Verdict, Want
+from sqllocks.dialects.base import NOTHING, Parameters, Statement, Want
 from sqllocks.dialects.mysql import MysqlLeases
 
 __all__ = ["MariadbLeases"]
@@ -36,19 +36,25 @@ class MariadbLeases(MysqlLeases):
             self.held,
         )
         granted = {**self._grant(want), "fencing_token": self.telling(self._since_epoch(columns.acquired_at))}
-        self.claim = self._plainly(self.claim, self.free, granted)
+        self.claim = self._plainly(self.claim, self.free, granted, counted=False)
         # a minimum hold is rare, and its parameters cost the client more than the statement costs the server
         now = {"attempt": NOTHING, "expires_at": self.clock()}
         self.release = self._plainly(self.release, mine, self._freed(want))
         self._release_now = self._plainly(self.release, mine, now)
 
     def _plainly(
-        self, statement: Statement, which: ColumnElement[bool], values: Mapping[str, Any]
+        self,
+        statement: Statement,
+        which: ColumnElement[bool],
+        values: Mapping[str, Any],
+        *,
+        counted: bool = True,
     ) -> Statement:
         """Return the statement with a single form that changes the row and tells no more than that."""
         key = self.table.c.lock_key == bindparam("k", type_=self.parts["k"][1])
         change = update(self.table).where(key, which).ordered_values(*values.items())
-        return replace(statement, single=Statement(f"{statement.name}_row", change, rows=False))
+        single = Statement(f"{statement.name}_row", change, rows=False, counted=counted)
+        return replace(statement, single=single)
 
     def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
         if statement is self.release and len(wants) == 1 and wants[0].ttl == 0:
@@ -59,8 +65,3 @@ class MariadbLeases(MysqlLeases):
         # a later value of an UPDATE is computed from the columns set before, unless this mode is on
         mode = "SET sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '')"
         return (*super().session_setup(), mode)
-
-    def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
-        if len(wants) == 1 and result.count > 0 and result.number == 0 and not result.rows:
-            return {wants[0].key: Answer(Verdict.DONE)}
-        return super().told(result, wants)

@@ -47,11 +47,11 @@ class Compiler:
 
     def _compile(self, statement: Statement) -> _Compiled:
         compiled: Any = statement.clause.compile(dialect=self._dialect)
-        given = getattr(compiled, "params", None) or {}  # DDL has none
+        given: dict[str, Any] = getattr(compiled, "params", None) or {}  # DDL has none
         fixed = {name: value for name, value in given.items() if value is not None}
         if not self._dialect.positional:
             return str(compiled), partial(_named, tuple(given), fixed)
-        order = tuple(getattr(compiled, "positiontup", None) or ())
+        order: tuple[str, ...] = tuple(getattr(compiled, "positiontup", None) or ())
         if len(order) > 1 and fixed.keys().isdisjoint(order):
             return str(compiled), itemgetter(*order)  # the way of nearly every call
         return str(compiled), partial(_positional, order, fixed)
