@@ -2,14 +2,15 @@
 
     python -m benchmarks.held [--quick] postgresql=URL …
 
-Each count has a process of its own, in which 64 threads enter `hold(key, ttl=15)` one by one (ttl=60 for
-100,000). Memory is what the process grew by, over the number of leases; below 10,000 it is what Python
-allocated, as the growth of a process comes in too large steps. Statements and CPU are those of renewing, for
-a third of the ttl and a second. Prints rows as JSON.
+Each count has a process of its own, in which 64 threads, or 64 tasks of asyncio, enter `hold(key, ttl=15)`
+one by one (ttl=60 for 100,000). Memory is what the process grew by, over the number of leases; below 10,000
+it is what Python allocated, as the growth of a process comes in too large steps. Statements and CPU are those
+of renewing, for a third of the ttl and a second. Prints rows as JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -18,7 +19,8 @@ import sys
 import threading
 import time
 import tracemalloc
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,14 +29,15 @@ from sqlalchemy import make_url
 
 from benchmarks.command import main
 from benchmarks.contenders import Family, Place
-from benchmarks.own import BLOCKING
+from benchmarks.own import ASYNCIO, BLOCKING
 from benchmarks.turns import Row, Settings, reason
-from sqllocks import SqlLockProvider
+from sqllocks import AsyncSqlLockProvider, SqlLockProvider
 from tests.servers import url_for
 
 COUNTS = {"postgresql": (100, 1_000, 10_000, 100_000)}
 ELSEWHERE = (10_000,)
-THREADS = 64
+FEWEST_OF_TASKS = 10_000
+CALLERS = 64
 TTLS = {100_000: 60.0}
 TTL = 15.0
 TRACED_BELOW = 10_000
@@ -44,19 +47,52 @@ LIMIT = 200.0
 def measure(place: Place, settings: Settings) -> list[Row]:
     """Return the rows of one database."""
     rows = []
-    context = multiprocessing.get_context("spawn")
     for count in (100,) if settings.quick else COUNTS.get(place.server, ELSEWHERE):
-        pipe, theirs = context.Pipe()
         ttl = TTLS.get(count, TTL)
         watched = 1.0 if settings.quick else ttl / 3 + 1  # each is renewed once a third of its ttl
-        process = context.Process(target=_hold, args=(place, count, ttl, watched, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        rows += _rows(place.server, count, _heard(pipe))
-        process.kill()  # the leases go with their database
-        process.join()
+        threads = _Task(place, BLOCKING[place.server], count, ttl, watched)
+        rows += _rows(threads, "threads", _measured(_held, threads))
+        if settings.quick or count >= FEWEST_OF_TASKS:
+            tasks = _Task(place, ASYNCIO[place.server][0], count, ttl, watched)
+            rows += _rows(tasks, "tasks", _measured(_held_by_tasks, tasks))
         print(f"  {count} held", file=sys.stderr)
     return rows
+
+
+@dataclass
+class _Task:
+    """What a process of its own does."""
+
+    place: Place
+    driver: str
+    count: int
+    ttl: float
+    watched: float
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"held:{self.driver}:{self.count}:{number:06}" for number in range(self.count)]
+
+    @property
+    def warm_up(self) -> list[str]:
+        return [f"warm-up:{self.driver}:{self.count}:{number}" for number in range(CALLERS)]
+
+    @property
+    def url(self) -> str:
+        return url_for(make_url(self.place.url), self.driver).render_as_string(hide_password=False)
+
+
+def _measured(work: Callable[[_Task], dict[str, float]], task: _Task) -> Any:
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    process = context.Process(target=_hold, args=(work, task, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        return _heard(pipe)
+    finally:
+        process.kill()  # the leases go with their database
+        process.join()
 
 
 def _heard(pipe: Connection[Any, Any]) -> Any:
@@ -66,8 +102,8 @@ def _heard(pipe: Connection[Any, Any]) -> Any:
         return "the process ended"
 
 
-def _rows(server: str, count: int, answer: Any) -> list[Row]:
-    case, label = f"{count:,} held", f"sqllocks, {BLOCKING[server]} threads"
+def _rows(task: _Task, callers: str, answer: Any) -> list[Row]:
+    server, case, label = task.place.server, f"{task.count:,} held", f"sqllocks, {task.driver} {callers}"
     if isinstance(answer, str):
         return [Row("held", server, case, label, Family.OWN, "", note=f"failed: {answer}")]
     return [
@@ -77,71 +113,126 @@ def _rows(server: str, count: int, answer: Any) -> list[Row]:
     ]
 
 
-def _hold(place: Place, count: int, ttl: float, watched: float, pipe: Connection[Any, Any]) -> None:
+def _hold(work: Callable[[_Task], dict[str, float]], task: _Task, pipe: Connection[Any, Any]) -> None:
     logging.disable(logging.CRITICAL)  # how many were lost is counted
     try:
-        pipe.send(_held(place, count, ttl, watched))
+        pipe.send(work(task))
     except Exception as error:
         pipe.send(reason(error))
 
 
-def _held(place: Place, count: int, ttl: float, watched: float) -> dict[str, float]:
-    url = url_for(make_url(place.url), BLOCKING[place.server]).render_as_string(hide_password=False)
-    traced = count < TRACED_BELOW
-    locks = SqlLockProvider(url)
+@dataclass
+class _Gauge:
+    """What holding costs this process: memory and time from `start`, renewals from `watch`."""
+
+    task: _Task
+    statements: list[float]
+    answer: dict[str, float] = field(default_factory=dict[str, float])
+
+    def start(self) -> None:
+        gc.collect()
+        self._traced = self.task.count < TRACED_BELOW
+        if self._traced:
+            tracemalloc.start()
+        self._memory, self._began = self._used(), time.perf_counter()
+
+    def held(self) -> None:
+        took = time.perf_counter() - self._began
+        gc.collect()
+        self.answer["KiB each"] = (self._used() - self._memory) / self.task.count / 1024
+        self.answer["grants/s"] = self.task.count / took
+        tracemalloc.stop()
+
+    def watch(self) -> None:
+        self._first, self._cpu, self._began = len(self.statements), time.process_time(), time.perf_counter()
+
+    def watched(self, leases: list[Any]) -> dict[str, float]:
+        cpu, passed = time.process_time() - self._cpu, time.perf_counter() - self._began
+        took = self.statements[self._first :]
+        lost = sum(lease.lost for lease in leases) + (self.task.count - len(leases))
+        return self.answer | {
+            "renewal statements/s": len(took) / passed,
+            "% of a core": 100 * cpu / passed,
+            "longest renewal, ms": 1000 * max(took, default=0.0),
+            "lost": lost,
+        }
+
+    def _used(self) -> int:
+        return tracemalloc.get_traced_memory()[0] if self._traced else _resident()
+
+
+def _held(task: _Task) -> dict[str, float]:
+    locks = SqlLockProvider(task.url)
     locks.create_table()
-    statements = _count_renewals(locks)
-    _enter(locks, [f"warm-up:{count}:{number}" for number in range(THREADS)], ttl)
-    keys = [f"held:{count}:{number:06}" for number in range(count)]
-    gc.collect()
-    if traced:
-        tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0] if traced else _resident()
-    began = time.perf_counter()
-    blocks, leases = _enter(locks, keys, ttl)
-    took = time.perf_counter() - began
-    gc.collect()
-    after = tracemalloc.get_traced_memory()[0] if traced else _resident()
-    tracemalloc.stop()
-    first, cpu, began = len(statements), time.process_time(), time.perf_counter()
-    time.sleep(watched)
-    cpu, passed = time.process_time() - cpu, time.perf_counter() - began
-    return {
-        "KiB each": (after - before) / count / 1024,
-        "grants/s": count / took,
-        "renewal statements/s": (len(statements) - first) / passed,
-        "% of a core": 100 * cpu / passed,
-        "longest renewal, ms": 1000 * max(statements[first:], default=0.0),
-        "lost": sum(lease.lost for lease in leases) + (len(blocks) - count),
-    }
+    gauge = _Gauge(task, _count_renewals(locks))
+    _enter(locks, task.warm_up, task.ttl)
+    keys = task.keys
+    gauge.start()
+    blocks = _enter(locks, keys, task.ttl)
+    gauge.held()
+    gauge.watch()
+    time.sleep(task.watched)
+    return gauge.watched([lease for _, lease in blocks])
 
 
-def _enter(
-    locks: SqlLockProvider, keys: list[str], ttl: float
-) -> tuple[list[AbstractContextManager[Any]], list[Any]]:
+def _held_by_tasks(task: _Task) -> dict[str, float]:
+    return asyncio.run(_hold_by_tasks(task))
+
+
+async def _hold_by_tasks(task: _Task) -> dict[str, float]:
+    locks = AsyncSqlLockProvider(task.url)
+    await locks.create_table()
+    gauge = _Gauge(task, _count_renewals(locks))
+    blocks: list[tuple[Any, Any]] = []
+
+    async def enter(some: list[str]) -> None:
+        for key in some:
+            block = locks.hold(key, ttl=task.ttl)
+            blocks.append((block, await block.__aenter__()))
+
+    async def enter_all(keys: list[str]) -> None:
+        await asyncio.gather(*(enter(keys[n::CALLERS]) for n in range(CALLERS)))
+
+    await enter_all(task.warm_up)
+    warm, keys = len(blocks), task.keys
+    gauge.start()
+    await enter_all(keys)
+    gauge.held()
+    gauge.watch()
+    late = await _lateness(task.watched)
+    return gauge.watched([lease for _, lease in blocks[warm:]]) | {"loop blocked, ms": 1000 * late}
+
+
+async def _lateness(seconds: float) -> float:
+    """Return by how much a timer of this event loop was late at most, within some seconds."""
+    end, latest = time.perf_counter() + seconds, 0.0
+    while (start := time.perf_counter()) < end:
+        await asyncio.sleep(0.005)
+        latest = max(latest, time.perf_counter() - start - 0.005)
+    return latest
+
+
+def _enter(locks: SqlLockProvider, keys: list[str], ttl: float) -> list[tuple[Any, Any]]:
     """Enter a block for each key, from several threads; return the blocks and their leases."""
-    blocks: list[AbstractContextManager[Any]] = []
-    leases: list[Any] = []
+    blocks: list[tuple[Any, Any]] = []
     errors: list[Exception] = []
 
     def enter(some: list[str]) -> None:
         try:
             for key in some:
                 block = locks.hold(key, ttl=ttl)
-                lease = block.__enter__()
-                blocks.append(block)
-                leases.append(lease)
+                blocks.append((block, block.__enter__()))
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=enter, args=(keys[n::THREADS],)) for n in range(THREADS)]
+    threads = [threading.Thread(target=enter, args=(keys[n::CALLERS],)) for n in range(CALLERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return blocks, leases
+    return blocks
 
 
 def _count_renewals(locks: Any) -> list[float]:
