@@ -6,9 +6,22 @@ from collections.abc import Callable, Sequence
 
 from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
-from sqllocks.dialects.base import REFUSALS, Answer, Fault, FaultKind, Statement, StoredLock, Verdict, Want
+from sqllocks.dialects.base import (
+    REFUSALS,
+    Answer,
+    Fault,
+    FaultKind,
+    Parameters,
+    Statement,
+    StoredLock,
+    Verdict,
+    Want,
+)
 
 __all__ = ["LeaseTable", "change", "claim", "is_own", "was_own"]
+
+MOST_LOCKED = 1000
+"""Keys that a session remembers to be locked."""
 
 Applies = Callable[[Want, StoredLock], bool]
 
@@ -138,6 +151,9 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
             return answers
     answers |= await told(session, sql.claim, left)
     left = [want for want in left if want.key not in answers]
+    if sql.won is not None and len(left) > 1:
+        answers |= sql.told(await session.query(*sql.asked(sql.won, left)), left)
+        left = [want for want in left if want.key not in answers]
     answers |= await read_back(session, left, _judge_claim)
     missing = [want for want in left if answers[want.key].verdict is Verdict.MISSING]
     if missing and sql.insert is not None:
@@ -148,17 +164,34 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
 
 async def told(session: Session, statement: Statement, wants: Sequence[Want]) -> Answers:
     """Send a statement and return the answers that it gives by itself."""
+    if len(wants) == 1 and not session.sql.single_skips:
+        return await _told_plainly(session, statement, wants[0])
+    return await _told(session, *session.sql.asked(statement, wants), wants)
+
+
+async def _told(session: Session, asked: Statement, parameters: Parameters, wants: Sequence[Want]) -> Answers:
+    result = await session.query(asked, parameters)
+    if asked.counted and result.count > 0:
+        return {wants[0].key: Answer(Verdict.DONE)}
+    return session.sql.told(result, wants)
+
+
+async def _told_plainly(session: Session, statement: Statement, want: Want) -> Answers:
+    """Ask for one row by the statement that fails where it is locked, then by the one that skips it."""
     sql = session.sql
-    asked, parameters = sql.asked(statement, wants)
-    try:
-        result = await session.query(asked, parameters)
-        if asked.counted and result.count > 0:
-            return {wants[0].key: Answer(Verdict.DONE)}
-        return sql.told(result, wants)
-    except Fault as fault:
-        if fault.kind is not FaultKind.LOCKED or sql.single_skips or len(wants) > 1:
-            raise
-    return sql.told(await session.query(statement, sql.batch(wants)), wants)
+    if want.key not in session.locked:  # or the first question would be in vain again
+        try:
+            return await _told(session, *sql.asked(statement, [want]), [want])
+        except Fault as fault:
+            if fault.kind is not FaultKind.LOCKED:
+                raise
+        if len(session.locked) == MOST_LOCKED:
+            session.locked.clear()
+        session.locked.add(want.key)
+    answers = await _told(session, statement, sql.batch([want]), [want])
+    if answers:
+        session.locked.discard(want.key)
+    return answers
 
 
 async def change(
@@ -182,9 +215,9 @@ async def _change_counted(
     answers: Answers = {}
     if len(wants) > 1 and not repeatable:
         # afterwards, a row freed now looks like one that was freed before
-        judge = _judge_change(applies, Verdict.MISSING, Verdict.REFUSED)
-        before = await read_back(session, wants, judge)
-        answers = {key: answer for key, answer in before.items() if answer.verdict is Verdict.REFUSED}
+        assert sql.own is not None
+        own = {row[0] for row in (await session.query(*sql.asked(sql.own, wants))).rows}
+        answers = {want.key: Answer(Verdict.REFUSED) for want in wants if want.key not in own}
         wants = [want for want in wants if want.key not in answers]
         if not wants:
             return answers

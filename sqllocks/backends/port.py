@@ -33,6 +33,9 @@ T = TypeVar("T")
 class Session(Protocol):
     """One autocommit session on the server."""
 
+    locked: set[str]
+    """Keys whose row was found locked when it was last asked about by itself."""
+
     @property
     def sql(self) -> LeaseDialect:
         """The statements of the dialect that this session speaks."""
@@ -57,6 +60,9 @@ class Sessions(Protocol):
 
 class LockSession(Protocol):
     """A session of the server that carries locks."""
+
+    locked: set[str]
+    """As in ``Session``."""
 
     @property
     def sql(self) -> SessionDialect:

@@ -190,6 +190,10 @@ class LeaseDialect(ABC):
     """Renews one's own grant although it has expired, where nobody has taken it."""
     release: Statement
     break_: Statement
+    won: Statement | None = None
+    """Tells of a batch what its very attempts hold, where a claim is only counted."""
+    own: Statement | None = None
+    """Names the keys of a batch that their owners hold, where a change is only counted."""
     lockers: Statement | None = None
     """Names the sessions that have a key's row locked, where the server tells."""
 

@@ -25,9 +25,10 @@ class MysqlSessions(MysqlLeases, SessionStatements):
 
     parts: ClassVar[Mapping[str, tuple[str, Any]]] = {
         **MysqlLeases.parts,
-        "n": ("VARCHAR(192) CHARACTER SET utf8mb4 PATH '$.n'", String),
-        "l": ("VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.l'", String),
+        "n": ("VARCHAR(192) CHARACTER SET utf8mb4", String),
+        "l": ("VARCHAR(255) CHARACTER SET utf8mb4", String),
     }
+    changing = "koathn"
     unlocks_with_release = False
 
     def __init__(self, locks: Table, *, mariadb: bool = False) -> None:

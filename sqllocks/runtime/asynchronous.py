@@ -178,6 +178,7 @@ class AsyncioSession(Generic[D]):
         self._shared = shared
         self.sql = sql
         self.used_at = 0.0
+        self.locked: set[str] = set()
         self.broken = False
 
     @classmethod

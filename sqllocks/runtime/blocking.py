@@ -121,6 +121,7 @@ class BlockingSession(Generic[D]):
         self._faults = faults
         self._compiler = compiler
         self.used_at = 0.0
+        self.locked: set[str] = set()
         try:
             self._connection = engine.connect()
         except Exception as error:

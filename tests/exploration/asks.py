@@ -46,7 +46,7 @@ class Query:
 
     @property
     def writes(self) -> bool:
-        return self.statement not in ("read", "lockers", "commits", "stale")
+        return self.statement not in ("read", "lockers", "commits", "stale", "won", "own")
 
     def __str__(self) -> str:
         wanted = (f"{want.key} as {want.owner}/{want.attempt or '*'}" for want in self.wants)

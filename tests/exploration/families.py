@@ -227,13 +227,6 @@ class Counted(Family):
     def _instant(self, microseconds: int) -> datetime:
         return from_microseconds(microseconds).replace(tzinfo=None)
 
-    def _want(self, element: Any) -> Want:
-        return Want(element["k"], element["o"], element["a"], element["t"], element["h"])
-
-    def _key(self, element: Any) -> str:
-        key: str = element["k"]
-        return key
-
 
 class Mariadb(Counted):
     """A batch names the rows that it changed; a plain change of one row fails where that is locked."""
@@ -248,11 +241,24 @@ class Mariadb(Counted):
             return Result((), len(done))
         if query.statement != query.kind:
             return Result((), len(done), self._number(query, done, rows))
-        return super()._answer(query, done, rows, now)
+        changed = [rows[want.key] for want in done]
+        if query.kind == "release":
+            return Result(tuple((row.key,) for row in changed), len(done))
+        return Result(tuple((row.key, row.token, row.expires) for row in changed), len(done))
 
 
 class Mysql(Counted):
     """Nothing is named, changes are counted, two for each row."""
+
+    def execute(self, query: Query, rows: Rows, pins: Pins, now: int) -> tuple[Rows, Result]:
+        found = [(want, rows[want.key]) for want in query.wants if want.key in rows]
+        if query.statement == "won":
+            won = [row for want, row in found if row.attempt == want.attempt]
+            return rows, Result(tuple((row.key, row.token, row.expires) for row in won), len(won))
+        if query.statement == "own":
+            own = [row.key for want, row in found if self.rules.owns(row, want, now)]
+            return rows, Result(tuple((key,) for key in own), len(own))
+        return super().execute(query, rows, pins, now)
 
     def _answer(self, query: Query, done: Sequence[Want], rows: Rows, now: int) -> Result:
         if query.statement == "insert":

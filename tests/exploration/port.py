@@ -157,6 +157,7 @@ class _Session:
 
     def __init__(self, port: SteppingPort) -> None:
         self._port = port
+        self.locked: set[str] = set()
 
     @property
     def sql(self) -> LeaseDialect:
