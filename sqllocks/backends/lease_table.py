@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from sqllocks.backends.base import Answers, Capabilities, Stored, tell_freed
 from sqllocks.backends.port import Session, Sessions
@@ -162,11 +163,11 @@ async def claim(session: Session, wants: Sequence[Want]) -> Answers:
     return answers
 
 
-async def told(session: Session, statement: Statement, wants: Sequence[Want]) -> Answers:
+def told(session: Session, statement: Statement, wants: Sequence[Want]) -> Coroutine[Any, Any, Answers]:
     """Send a statement and return the answers that it gives by itself."""
     if len(wants) == 1 and not session.sql.single_skips:
-        return await _told_plainly(session, statement, wants[0])
-    return await _told(session, *session.sql.asked(statement, wants), wants)
+        return _told_plainly(session, statement, wants[0])
+    return _told(session, *session.sql.asked(statement, wants), wants)
 
 
 async def _told(session: Session, asked: Statement, parameters: Parameters, wants: Sequence[Want]) -> Answers:

@@ -41,7 +41,7 @@ class Session(Protocol):
         """The statements of the dialect that this session speaks."""
         ...
 
-    async def query(self, statement: Statement, parameters: Parameters) -> Result:
+    def query(self, statement: Statement, parameters: Parameters) -> Coroutine[Any, Any, Result]:
         """Run one statement; raises ``Fault``."""
         ...
 
@@ -74,7 +74,7 @@ class LockSession(Protocol):
         """What the server said of itself when the session began."""
         ...
 
-    async def query(self, statement: Statement, parameters: Parameters) -> Result:
+    def query(self, statement: Statement, parameters: Parameters) -> Coroutine[Any, Any, Result]:
         """Run one statement; raises ``Fault``."""
         ...
 

@@ -7,9 +7,7 @@ here, without threads or tasks: which calls go together, and who waits for whom.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqllocks.backends.base import Answers
@@ -32,23 +30,22 @@ class Kind(enum.IntEnum):
     CLAIM = 3
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """One call of a backend: its elements go into one statement and get their answers together."""
 
-    kind: Kind
-    wants: Sequence[Want]
-    values: bool
-    caller: Any
-    """Whom to tell when ``answers`` or ``error`` is set; each form has its own way to tell."""
-    answers: Answers | None = None
-    """The answers of the whole statement, those to this call's elements among them."""
-    error: BaseException | None = None
-    together: int = field(init=False)
-    """Calls with the same value fit into one statement; lower ones are more urgent."""
+    __slots__ = ("answers", "caller", "error", "kind", "together", "values", "wants")
 
-    def __post_init__(self) -> None:
-        self.together = self.kind * 2 + self.values
+    def __init__(self, kind: Kind, wants: Sequence[Want], values: bool, caller: Any) -> None:
+        self.kind = kind
+        self.wants = wants
+        self.values = values
+        self.caller = caller
+        """Whom to tell when ``answers`` or ``error`` is set; each form has its own way to tell."""
+        self.answers: Answers | None = None
+        """The answers of the whole statement, those to this call's elements among them."""
+        self.error: BaseException | None = None
+        self.together = kind * 2 + values
+        """Calls with the same value fit into one statement; lower ones are more urgent."""
 
 
 class Queue:
@@ -60,7 +57,7 @@ class Queue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: OrderedDict[Call, None] = OrderedDict()
+        self._waiting: dict[Call, None] = {}
         self._flights: dict[object, Sequence[str]] = {}
         self._overdue: object | None = None
         self._passed = 0
@@ -134,10 +131,21 @@ class Queue:
         taken = {key for keys in self._flights.values() for key in keys}
         free: dict[int, list[Call]] = {}
         for call in self._waiting:
-            keys = [want.key for want in call.wants]
-            if taken.isdisjoint(keys):
-                free.setdefault(call.together, []).append(call)
-            taken.update(keys)
+            if len(call.wants) == 1:  # nearly all, so without a list of keys
+                key = call.wants[0].key
+                if key in taken:
+                    continue
+                taken.add(key)
+            else:
+                keys = [want.key for want in call.wants]
+                blocked = not taken.isdisjoint(keys)
+                taken.update(keys)
+                if blocked:
+                    continue
+            if call.together in free:
+                free[call.together].append(call)
+            else:
+                free[call.together] = [call]
         return free
 
     def _turn(self, free: Iterable[int]) -> int:

@@ -163,10 +163,13 @@ class PostgresqlRows(LeaseDialect):
         return {"keys": list(keys)}
 
     def told(self, result: Result, wants: Sequence[Want]) -> dict[str, Answer]:
-        return {
-            key: Answer(_VERDICTS[verdict], token or 0, self.instant(expires_at) if expires_at else None)
-            for key, verdict, token, expires_at, *_ in result.rows
-        }
+        answers: dict[str, Answer] = {}
+        for row in result.rows:
+            expires_at = row[3]
+            if expires_at is not None and expires_at.tzinfo is not UTC:
+                expires_at = self.instant(expires_at)
+            answers[row[0]] = Answer(_VERDICTS[row[1]], row[2] or 0, expires_at)
+        return answers
 
     def instant(self, value: Any) -> datetime:
         aware: datetime = value if value.tzinfo else value.replace(tzinfo=UTC)

@@ -203,8 +203,8 @@ class AsyncioSession(Generic[D]):
             raise
         return session
 
-    async def query(self, statement: Statement, parameters: Parameters) -> Result:
-        return await self.run(*self._shared.compiler(statement, parameters))
+    def query(self, statement: Statement, parameters: Parameters) -> Coroutine[Any, Any, Result]:
+        return self.run(*self._shared.compiler(statement, parameters))
 
     async def run(self, text: str, arguments: Any) -> Result:
         """Run one statement; a cancelled caller still waits a moment for its end."""

@@ -81,12 +81,12 @@ class Combiner(ABC):
     @abstractmethod
     async def _call(self, kind: Kind, wants: Sequence[Want], *, values: bool = True) -> Answers: ...
 
-    async def _send(self, kind: Kind, wants: Sequence[Want], *, values: bool) -> Answers:
+    def _send(self, kind: Kind, wants: Sequence[Want], *, values: bool) -> Coroutine[Any, Any, Answers]:
         if kind is Kind.CLAIM:
-            return await self._backend.claim(wants)
+            return self._backend.claim(wants)
         if kind is Kind.RELEASE:
-            return await self._backend.release(wants)
-        return await self._backend.renew(wants, values=values, revive=kind is Kind.REVIVE)
+            return self._backend.release(wants)
+        return self._backend.renew(wants, values=values, revive=kind is Kind.REVIVE)
 
     async def _serve(self, batch: Sequence[Call]) -> None:
         """Send one statement for several calls, and give each its answers or its error."""

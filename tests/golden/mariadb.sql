@@ -4,6 +4,9 @@ SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 -- session setup
 SET time_zone = '+00:00', innodb_lock_wait_timeout = 0, lock_wait_timeout = 2, sql_notes = 0;
 
+-- session setup
+SET sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '');
+
 -- create
 CREATE TABLE IF NOT EXISTS core_locks (
 	lock_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
@@ -20,36 +23,31 @@ CREATE TABLE IF NOT EXISTS core_locks (
 
 -- claim
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at)
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key, core_locks.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', core_locks.expires_at) AS timestampdiff_1;
 
--- claim, single
-INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
-WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
-ORDER BY w.k
-FOR UPDATE SKIP LOCKED
-ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at)
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+-- claim_row, single
+UPDATE core_locks SET owner_token=%s, attempt=%s, kind='lease', holder=%s, server_lock='', acquired_at=SYSDATE(6), fencing_token=(greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) + 0 * last_insert_id(CASE WHEN (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) = timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) THEN timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at) ELSE 1 END)), expires_at=timestampadd(MICROSECOND, %s, core_locks.acquired_at)
+WHERE core_locks.lock_key = %s AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6));
 
 -- insert
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT w.k, w.o, w.a, 'lease', w.h, '', timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) AS timestampdiff_1, SYSDATE(6), timestampadd(MICROSECOND, w.t, SYSDATE(6)) AS timestampadd_1
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]')) AS w
 ORDER BY w.k
 ON DUPLICATE KEY UPDATE lock_key = core_locks.lock_key;
 
 -- renew
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6))
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key, core_locks.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', core_locks.expires_at) AS timestampdiff_1;
 
 -- renew, single
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
@@ -58,34 +56,29 @@ WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' 
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6))
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key, core_locks.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', core_locks.expires_at) AS timestampdiff_1;
 
 -- release
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', w.a) ELSE core_locks.owner_token END, attempt = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, w.t, core_locks.acquired_at) ELSE SYSDATE(6) END
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key;
 
--- release, single
-INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
-WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
-ORDER BY w.k
-FOR UPDATE SKIP LOCKED
-ON DUPLICATE KEY UPDATE owner_token = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', w.a) ELSE core_locks.owner_token END, attempt = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at = CASE WHEN (w.t > 0 AND timestampadd(MICROSECOND, w.t, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, w.t, core_locks.acquired_at) ELSE SYSDATE(6) END
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+-- release_row, single
+UPDATE core_locks SET owner_token=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', %s) ELSE core_locks.owner_token END, attempt=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, %s, core_locks.acquired_at) ELSE SYSDATE(6) END
+WHERE core_locks.lock_key = %s AND core_locks.owner_token = %s AND (%s = '' OR core_locks.attempt = %s) AND core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6);
 
 -- break
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key, core_locks.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', core_locks.expires_at) AS timestampdiff_1;
 
 -- break, single
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
@@ -94,13 +87,13 @@ WHERE (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDA
 ORDER BY w.k
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at;
+RETURNING core_locks.lock_key, core_locks.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', core_locks.expires_at) AS timestampdiff_1;
 
 -- read
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
 FROM core_locks
 WHERE core_locks.lock_key IN (SELECT w.k
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w);
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]')) AS w);
 
 -- read, single
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
@@ -125,5 +118,5 @@ FOR UPDATE SKIP LOCKED;
 DELETE
 FROM core_locks
 WHERE core_locks.lock_key IN (SELECT w.k
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w) AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]')) AS w) AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s
 RETURNING core_locks.lock_key;

@@ -20,11 +20,11 @@ CREATE TABLE IF NOT EXISTS core_locks (
 
 -- claim
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
-ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) + 0 * last_insert_id(CASE WHEN (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) = timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) THEN timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at) ELSE 0 END)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at);
+ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) + 0 * last_insert_id(CASE WHEN (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) = timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) THEN timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at) ELSE 1 END)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at);
 
 -- claim, single
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
@@ -32,11 +32,11 @@ FROM (SELECT %s AS k, %s AS o, %s AS a, %s AS t, %s AS h) AS w INNER JOIN core_l
 WHERE l.attempt = '' OR l.expires_at <= SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
-ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) + 0 * last_insert_id(CASE WHEN (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) = timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) THEN timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at) ELSE 0 END)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at);
+ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = w.a, kind = 'lease', holder = w.h, server_lock = '', acquired_at = SYSDATE(6), fencing_token = (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) + 0 * last_insert_id(CASE WHEN (greatest(core_locks.fencing_token + 1, timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) = timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at)) THEN timestampdiff(MICROSECOND, '1970-01-01', core_locks.acquired_at) ELSE 1 END)), expires_at = timestampadd(MICROSECOND, w.t, core_locks.acquired_at);
 
 -- insert
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT w.k, w.o, w.a, 'lease', w.h, '', timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) AS timestampdiff_1, SYSDATE(6), timestampadd(MICROSECOND, w.t, SYSDATE(6)) AS timestampadd_1
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[4]')) AS w
 WHERE NOT (EXISTS (SELECT l.lock_key
 FROM core_locks AS l
 WHERE l.lock_key = w.k
@@ -44,9 +44,14 @@ FOR UPDATE NOWAIT))
 ORDER BY w.k
 ON DUPLICATE KEY UPDATE lock_key = core_locks.lock_key;
 
+-- won
+SELECT STRAIGHT_JOIN l.lock_key, l.fencing_token, timestampdiff(MICROSECOND, '1970-01-01', l.expires_at) AS timestampdiff_1
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.attempt = w.a;
+
 -- renew
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
@@ -60,9 +65,14 @@ ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
 ON DUPLICATE KEY UPDATE expires_at = timestampadd(MICROSECOND, w.t, SYSDATE(6));
 
+-- own
+SELECT STRAIGHT_JOIN l.lock_key
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6);
+
 -- release
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
@@ -78,7 +88,7 @@ ON DUPLICATE KEY UPDATE owner_token = CASE WHEN (w.t > 0 AND timestampadd(MICROS
 
 -- break
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
 WHERE (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
 ORDER BY w.k
 FOR UPDATE OF l SKIP LOCKED
@@ -96,7 +106,7 @@ ON DUPLICATE KEY UPDATE owner_token = w.o, attempt = '', expires_at = SYSDATE(6)
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
 FROM core_locks
 WHERE core_locks.lock_key IN (SELECT w.k
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w);
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]')) AS w);
 
 -- read, single
 SELECT core_locks.lock_key, core_locks.owner_token, core_locks.attempt, core_locks.kind, core_locks.holder, core_locks.server_lock, core_locks.fencing_token, core_locks.acquired_at, core_locks.expires_at, core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6) AS held, SYSDATE(6) AS seen_at
@@ -126,4 +136,4 @@ FOR UPDATE SKIP LOCKED;
 DELETE
 FROM core_locks
 WHERE core_locks.lock_key IN (SELECT w.k
-FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.k', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.o', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.a', t BIGINT PATH '$.t', h VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.h')) AS w) AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s;
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]')) AS w) AND (core_locks.attempt = '' OR core_locks.expires_at <= SYSDATE(6)) AND core_locks.expires_at <= timestampadd(MICROSECOND, -%s, SYSDATE(6)) AND core_locks.fencing_token <= timestampdiff(MICROSECOND, '1970-01-01', SYSDATE(6)) - %s;

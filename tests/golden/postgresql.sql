@@ -15,23 +15,54 @@ CREATE TABLE IF NOT EXISTS core_locks (
 -- storage
 ALTER TABLE core_locks SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 5000);
 
+-- claim_free
+WITH want AS
+(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h
+FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h)),
+free AS
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp())
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='lease', holder=free.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, core_locks.fencing_token, core_locks.expires_at;
+
+-- claim_free, single
+WITH want AS
+(SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h),
+free AS
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp())
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='lease', holder=free.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, core_locks.fencing_token, core_locks.expires_at;
+
 -- claim
 WITH settings AS MATERIALIZED
 (SELECT set_config('lock_timeout', '200ms', true) AS lock_timeout),
-want AS MATERIALIZED
+want AS
 (SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h
 FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h) JOIN settings ON settings.lock_timeout IS NOT NULL),
 free AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp())
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 taken AS
-(UPDATE core_locks SET owner_token=want.o, attempt=want.a, kind='lease', holder=want.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
-FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM free, want
-WHERE core_locks.lock_key = free.lock_key AND free.lock_key = want.k
+(UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='lease', holder=free.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at),
 made AS
 (INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT want.k AS k, want.o AS o, want.a AS a, 'lease', want.h AS h, '', CAST(EXTRACT(epoch
@@ -55,21 +86,21 @@ LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 -- claim, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('lock_timeout', '200ms', true) AS lock_timeout),
-want AS MATERIALIZED
+want AS
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h
 FROM settings
 WHERE settings.lock_timeout IS NOT NULL),
 free AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp())
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 taken AS
-(UPDATE core_locks SET owner_token=want.o, attempt=want.a, kind='lease', holder=want.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
-FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM free, want
-WHERE core_locks.lock_key = free.lock_key AND free.lock_key = want.k
+(UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='lease', holder=free.h, server_lock='', fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at),
 made AS
 (INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT want.k AS k, want.o AS o, want.a AS a, 'lease', want.h AS h, '', CAST(EXTRACT(epoch
@@ -91,103 +122,83 @@ LEFT OUTER JOIN won ON won.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
 -- renew
-WITH want AS MATERIALIZED
-(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h
-FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h)),
+WITH want AS
+(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t
+FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[])) AS given(k, o, a, t)),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
-changed AS
-(UPDATE core_locks SET expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
-FROM want
-LEFT OUTER JOIN changed ON changed.lock_key = want.k
-LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET expires_at=(clock_timestamp() + mine.t * interval '1 microsecond')
+FROM mine
+WHERE mine.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, core_locks.fencing_token, core_locks.expires_at;
 
 -- renew, single
-WITH want AS MATERIALIZED
-(SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h),
+WITH want AS
+(SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
-changed AS
-(UPDATE core_locks SET expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
-FROM want
-LEFT OUTER JOIN changed ON changed.lock_key = want.k
-LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET expires_at=(clock_timestamp() + mine.t * interval '1 microsecond')
+FROM mine
+WHERE mine.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, core_locks.fencing_token, core_locks.expires_at;
 
 -- release
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
-want AS MATERIALIZED
-(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.s AS s
-FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, h, s) JOIN settings ON settings.synchronous_commit IS NOT NULL),
+want AS
+(SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.s AS s
+FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, s) JOIN settings ON settings.synchronous_commit IS NOT NULL),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
-changed AS
-(UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + want.t * interval '1 microsecond' ELSE clock_timestamp() END
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
-FROM want
-LEFT OUTER JOIN changed ON changed.lock_key = want.k
-LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET owner_token=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || mine.a ELSE core_locks.owner_token END, attempt=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + mine.t * interval '1 microsecond' ELSE clock_timestamp() END
+FROM mine
+WHERE mine.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, CAST(NULL AS BIGINT) AS anon_1, NULL AS expires_at, CASE WHEN (NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, mine.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(mine.s AS TEXT)) END AS notified;
 
 -- release, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
-want AS MATERIALIZED
-(SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(signals)s::INTEGER AS INTEGER) AS s
+want AS
+(SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(signals)s::INTEGER AS INTEGER) AS s
 FROM settings
 WHERE settings.synchronous_commit IS NOT NULL),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
-changed AS
-(UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + want.t * interval '1 microsecond' ELSE clock_timestamp() END
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
-RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
- SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
-FROM want
-LEFT OUTER JOIN changed ON changed.lock_key = want.k
-LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true)
+ UPDATE core_locks SET owner_token=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || mine.a ELSE core_locks.owner_token END, attempt=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + mine.t * interval '1 microsecond' ELSE clock_timestamp() END
+FROM mine
+WHERE mine.place = ctid
+RETURNING core_locks.lock_key, 'done' AS verdict, CAST(NULL AS BIGINT) AS anon_1, NULL AS expires_at, CASE WHEN (NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, mine.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(mine.s AS TEXT)) END AS notified;
 
 -- break
-WITH want AS MATERIALIZED
+WITH want AS
 (SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.s AS s
 FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, h, s)),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET owner_token=want.o, attempt='', expires_at=clock_timestamp()
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET owner_token=mine.o, attempt='', expires_at=clock_timestamp()
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN ((want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
 FROM want
@@ -195,18 +206,18 @@ LEFT OUTER JOIN changed ON changed.lock_key = want.k
 LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 
 -- break, single
-WITH want AS MATERIALIZED
+WITH want AS
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(signals)s::INTEGER AS INTEGER) AS s),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET owner_token=want.o, attempt='', expires_at=clock_timestamp()
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET owner_token=mine.o, attempt='', expires_at=clock_timestamp()
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN ((want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified
 FROM want

@@ -36,20 +36,20 @@ FROM unnest(CAST(%(names)s::BIGINT[] AS BIGINT[])) AS anon_1(n);
 -- claim
 WITH settings AS MATERIALIZED
 (SELECT set_config('lock_timeout', '200ms', true) AS lock_timeout),
-want AS MATERIALIZED
+want AS
 (SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.n AS n, given.l AS l
 FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(names)s::BIGINT[] AS BIGINT[]), CAST(%(server_locks)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h, n, l) JOIN settings ON settings.lock_timeout IS NOT NULL),
 free AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp() OR core_locks.server_lock = want.l
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp() OR core_locks.server_lock = want.l)
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 taken AS
-(UPDATE core_locks SET owner_token=want.o, attempt=want.a, kind='session', holder=want.h, server_lock=want.l, fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
-FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM free, want
-WHERE core_locks.lock_key = free.lock_key AND free.lock_key = want.k
+(UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='session', holder=free.h, server_lock=free.l, fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at),
 made AS
 (INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT want.k AS k, want.o AS o, want.a AS a, 'session', want.h AS h, want.l AS l, CAST(EXTRACT(epoch
@@ -73,21 +73,21 @@ LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 -- claim, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('lock_timeout', '200ms', true) AS lock_timeout),
-want AS MATERIALIZED
+want AS
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(names)s::BIGINT AS BIGINT) AS n, CAST(%(server_locks)s::VARCHAR AS TEXT) AS l
 FROM settings
 WHERE settings.lock_timeout IS NOT NULL),
 free AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp() OR core_locks.server_lock = want.l
-ORDER BY core_locks.lock_key
-FOR UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND (core_locks.attempt = '' OR core_locks.expires_at <= clock_timestamp() OR core_locks.server_lock = want.l)
+FOR UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 taken AS
-(UPDATE core_locks SET owner_token=want.o, attempt=want.a, kind='session', holder=want.h, server_lock=want.l, fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
-FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM free, want
-WHERE core_locks.lock_key = free.lock_key AND free.lock_key = want.k
+(UPDATE core_locks SET owner_token=free.o, attempt=free.a, kind='session', holder=free.h, server_lock=free.l, fencing_token=greatest(core_locks.fencing_token + 1, CAST(EXTRACT(epoch
+FROM clock_timestamp()) * 1000000 AS BIGINT)), acquired_at=clock_timestamp(), expires_at=(clock_timestamp() + free.t * interval '1 microsecond')
+FROM free
+WHERE free.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at),
 made AS
 (INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT want.k AS k, want.o AS o, want.a AS a, 'session', want.h AS h, want.l AS l, CAST(EXTRACT(epoch
@@ -115,20 +115,20 @@ FROM pg_catalog.pg_locks
 WHERE pg_catalog.pg_locks.locktype = 'advisory' AND pg_catalog.pg_locks.objsubid = 1 AND pg_catalog.pg_locks.pid = pg_catalog.pg_backend_pid() AND pg_catalog.pg_locks.mode = 'ExclusiveLock' AND pg_catalog.pg_locks.granted AND pg_catalog.pg_locks.database = (SELECT pg_catalog.pg_database.oid
 FROM pg_catalog.pg_database
 WHERE pg_catalog.pg_database.datname = pg_catalog.current_database())),
-want AS MATERIALIZED
+want AS
 (SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.n AS n, given.l AS l
 FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(names)s::BIGINT[] AS BIGINT[]), CAST(%(server_locks)s::TEXT[] AS TEXT[])) AS given(k, o, a, t, h, n, l)),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND core_locks.attempt = want.a AND core_locks.attempt != '' AND want.n IN (SELECT held.n
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND core_locks.attempt = want.a AND core_locks.attempt != '' AND want.n IN (SELECT held.n
 FROM held)
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET expires_at=(clock_timestamp() + mine.t * interval '1 microsecond')
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND now.attempt = want.a AND now.attempt != '' AND want.n IN (SELECT held.n
 FROM held)) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
@@ -143,19 +143,19 @@ FROM pg_catalog.pg_locks
 WHERE pg_catalog.pg_locks.locktype = 'advisory' AND pg_catalog.pg_locks.objsubid = 1 AND pg_catalog.pg_locks.pid = pg_catalog.pg_backend_pid() AND pg_catalog.pg_locks.mode = 'ExclusiveLock' AND pg_catalog.pg_locks.granted AND pg_catalog.pg_locks.database = (SELECT pg_catalog.pg_database.oid
 FROM pg_catalog.pg_database
 WHERE pg_catalog.pg_database.datname = pg_catalog.current_database())),
-want AS MATERIALIZED
+want AS
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(names)s::BIGINT AS BIGINT) AS n, CAST(%(server_locks)s::VARCHAR AS TEXT) AS l),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND core_locks.attempt = want.a AND core_locks.attempt != '' AND want.n IN (SELECT held.n
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND core_locks.attempt = want.a AND core_locks.attempt != '' AND want.n IN (SELECT held.n
 FROM held)
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET expires_at=(clock_timestamp() + want.t * interval '1 microsecond')
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET expires_at=(clock_timestamp() + mine.t * interval '1 microsecond')
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND now.attempt = want.a AND now.attempt != '' AND want.n IN (SELECT held.n
 FROM held)) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at
@@ -178,19 +178,19 @@ FROM held);
 -- release
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
-want AS MATERIALIZED
+want AS
 (SELECT given.k AS k, given.o AS o, given.a AS a, given.t AS t, given.h AS h, given.n AS n, given.l AS l, given.s AS s
 FROM unnest(CAST(%(keys)s::TEXT[] AS TEXT[]), CAST(%(owners)s::TEXT[] AS TEXT[]), CAST(%(attempts)s::TEXT[] AS TEXT[]), CAST(%(ttls)s::BIGINT[] AS BIGINT[]), CAST(%(holders)s::TEXT[] AS TEXT[]), CAST(%(names)s::BIGINT[] AS BIGINT[]), CAST(%(server_locks)s::TEXT[] AS TEXT[]), CAST(%(signals)s::INTEGER[] AS INTEGER[])) AS given(k, o, a, t, h, n, l, s) JOIN settings ON settings.synchronous_commit IS NOT NULL),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + want.t * interval '1 microsecond' ELSE clock_timestamp() END
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET owner_token=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || mine.a ELSE core_locks.owner_token END, attempt=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + mine.t * interval '1 microsecond' ELSE clock_timestamp() END
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified, CASE WHEN (changed.lock_key IS NOT NULL) THEN pg_catalog.pg_advisory_unlock(want.n) END AS unlocked
 FROM want
@@ -200,20 +200,20 @@ LEFT OUTER JOIN core_locks AS now ON now.lock_key = want.k;
 -- release, single
 WITH settings AS MATERIALIZED
 (SELECT set_config('synchronous_commit', 'off', true) AS synchronous_commit),
-want AS MATERIALIZED
+want AS
 (SELECT CAST(%(keys)s::VARCHAR AS TEXT) AS k, CAST(%(owners)s::VARCHAR AS TEXT) AS o, CAST(%(attempts)s::VARCHAR AS TEXT) AS a, CAST(%(ttls)s::BIGINT AS BIGINT) AS t, CAST(%(holders)s::VARCHAR AS TEXT) AS h, CAST(%(names)s::BIGINT AS BIGINT) AS n, CAST(%(server_locks)s::VARCHAR AS TEXT) AS l, CAST(%(signals)s::INTEGER AS INTEGER) AS s
 FROM settings
 WHERE settings.synchronous_commit IS NOT NULL),
 mine AS
-(SELECT core_locks.lock_key AS lock_key
-FROM core_locks JOIN want ON core_locks.lock_key = want.k
-WHERE core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
-ORDER BY core_locks.lock_key
-FOR NO KEY UPDATE OF core_locks SKIP LOCKED),
+(SELECT found.place AS place, want.k AS k, want.o AS o, want.a AS a, want.t AS t, want.h AS h, want.n AS n, want.l AS l, want.s AS s
+FROM want JOIN LATERAL (SELECT ctid AS place
+FROM core_locks
+WHERE core_locks.lock_key = want.k AND core_locks.owner_token = want.o AND (want.a = '' OR core_locks.attempt = want.a) AND core_locks.attempt != '' AND core_locks.expires_at > clock_timestamp()
+FOR NO KEY UPDATE OF core_locks SKIP LOCKED) AS found ON true),
 changed AS
-(UPDATE core_locks SET owner_token=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || want.a ELSE core_locks.owner_token END, attempt=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (want.t > 0 AND core_locks.acquired_at + want.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + want.t * interval '1 microsecond' ELSE clock_timestamp() END
-FROM mine, want
-WHERE core_locks.lock_key = mine.lock_key AND mine.lock_key = want.k
+(UPDATE core_locks SET owner_token=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released:' || mine.a ELSE core_locks.owner_token END, attempt=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN 'released' ELSE '' END, expires_at=CASE WHEN (mine.t > 0 AND core_locks.acquired_at + mine.t * interval '1 microsecond' > clock_timestamp()) THEN core_locks.acquired_at + mine.t * interval '1 microsecond' ELSE clock_timestamp() END
+FROM mine
+WHERE mine.place = ctid
 RETURNING core_locks.lock_key, core_locks.fencing_token, core_locks.expires_at)
  SELECT want.k, CASE WHEN (changed.lock_key IS NOT NULL) THEN 'done' WHEN (now.owner_token = want.o AND (want.a = '' OR now.attempt = want.a) AND now.attempt != '' AND now.expires_at > clock_timestamp()) THEN 'skipped' ELSE 'refused' END AS verdict, coalesce(changed.fencing_token, now.fencing_token) AS fencing_token, coalesce(changed.expires_at, now.expires_at) AS expires_at, CASE WHEN (changed.lock_key IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock(1936813164, want.s)) THEN pg_catalog.pg_notify('sqllocks', CAST(want.s AS TEXT)) END AS notified, CASE WHEN (changed.lock_key IS NOT NULL) THEN pg_catalog.pg_advisory_unlock(want.n) END AS unlocked
 FROM want

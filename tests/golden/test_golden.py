@@ -53,9 +53,12 @@ def compiled(name: str) -> str:
     parts = [f"-- session setup\n{text};\n" for text in leases.session_setup()]
     statements = (
         *leases.creates,
+        leases.claim_free,
         leases.claim,
         leases.insert,
+        leases.won,
         leases.renew,
+        leases.own,
         leases.release,
         leases.break_,
         leases.read,
