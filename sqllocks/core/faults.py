@@ -6,9 +6,10 @@ from typing import Any
 
 from sqllocks.backends.base import Capabilities
 from sqllocks.dialects.base import REFUSALS, Fault, FaultKind
-from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockError, SchemaMissing
+from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockError, LockNotAcquired, SchemaMissing
+from sqllocks.model import LockHandle
 
-__all__ = ["as_error"]
+__all__ = ["as_error", "busy"]
 
 
 _ANSWERS: dict[FaultKind, tuple[type[LockError], str]] = {
@@ -61,3 +62,11 @@ def as_error(fault: Fault, doing: str, capabilities: Capabilities, **details: An
         error, text = _LOCKED_FILE
     explained = text.format(table=capabilities.table, message=fault.message)
     return error(f"could not {doing}: {explained}", details=details)
+
+
+def busy(handle: LockHandle) -> LockNotAcquired:
+    """Return the error for a lock that is held and not waited for."""
+    return LockNotAcquired(
+        f"lock {handle.lock_key!r} is held by somebody else until {handle.expires_at.isoformat()}",
+        details={"lock_key": handle.lock_key},
+    )

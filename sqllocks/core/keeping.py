@@ -12,8 +12,9 @@ from typing import Literal
 
 from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Background, Clock
-from sqllocks.core.kept import NEVER, Kept, Pending
+from sqllocks.core.kept import NEVER, Kept
 from sqllocks.core.naming import Names
+from sqllocks.core.pending import PendingReleases
 from sqllocks.dialects.base import Answer, Fault, Verdict, Want
 from sqllocks.errors import BackendUnavailable, LockError
 from sqllocks.policy import DRAIN_PAUSE, RENEWAL_SLICE, margin
@@ -38,7 +39,7 @@ class Keeper:
         self._names = names
         self._background = background
         self._kept: dict[Kept, Literal[True]] = {}
-        self._pending: dict[tuple[str, str, str], Pending] = {}
+        self._pending = PendingReleases(clock, backend)
         self._awake()
         self._pid = os.getpid()
         self.ending: dict[object, None] = {}
@@ -134,7 +135,7 @@ class Keeper:
 
     def release_no_more(self, key: str, owner: str) -> None:
         """Forget an unsettled release of any attempt: this owner is about to ask for the key anew."""
-        self._pending.pop((key, owner, ""), None)
+        self._pending.forget(key, owner)
 
     def dropped(self, kept: Kept) -> None:
         """Give back a lease whose object nobody has any more."""
@@ -150,8 +151,9 @@ class Keeper:
     def rescheduled(self, kept: Kept) -> None:
         """Note that a lease may now be due earlier than the keeper thinks."""
         soonest = min(kept.due, kept.deadline)
-        if self._overlooked is not None:
-            self._overlooked.append(soonest)
+        overlooked = self._overlooked  # once: the keeper may begin its pause right now
+        if overlooked is not None:
+            overlooked.append(soonest)
         if soonest < self._next_wake:
             self._background.wake()
 
@@ -168,7 +170,7 @@ class Keeper:
 
     def busy(self) -> bool:
         """Return whether there is anything to look after."""
-        return bool(self._kept or self._pending)
+        return bool(self._kept) or self._pending.some
 
     def forget_after_fork(self) -> None:
         """A child's leases are dead: only the parent may renew or give back what it holds."""
@@ -178,7 +180,7 @@ class Keeper:
         for kept in self._kept:
             kept.lost = "it belongs to the process that this one was forked from"
         self._kept = {}
-        self._pending = {}
+        self._pending.clear()
         self.ending = {}
         self._awake()
 
@@ -226,7 +228,7 @@ class Keeper:
                     batch = sorted(due[start : start + RENEWAL_SLICE], key=_BY_KEY)
                     await self._renew(batch, soonest)
                 continue
-            wake = min(wake, await self._release_pending())
+            wake = min(wake, await self._pending.try_due())
             if self.busy():
                 idle_since = self._clock.now()
             elif self._clock.now() - idle_since >= self._background.linger:
@@ -349,22 +351,5 @@ class Keeper:
             logger.warning("renewal of lock %r%s failed, asking again: %s", first, others, message)
 
     def _add_pending(self, want: Want, ttl: int) -> None:
-        now = self._clock.now()
-        self._pending[want.key, want.owner, want.attempt] = Pending(want, now + ttl / 1_000_000, now)
+        self._pending.add(want, ttl)
         self._background.wake()
-
-    async def _release_pending(self) -> float:
-        """Try the releases whose time has come; return when the next one's comes."""
-        for name, pending in list(self._pending.items()):
-            if pending.due > self._clock.now():
-                continue
-            try:
-                answers = await self._backend.release([pending.want])
-                settled = answers[pending.want.key].verdict is not Verdict.SKIPPED
-            except (Fault, LockError):
-                settled = False
-            if settled or self._clock.now() >= pending.until:
-                self._pending.pop(name, None)
-            pending.pause = min(pending.pause * 2, 1.0)
-            pending.due = self._clock.now() + pending.pause
-        return min((pending.due for pending in list(self._pending.values())), default=NEVER)

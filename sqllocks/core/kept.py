@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from sqllocks.dialects.base import Want
 from sqllocks.model import LockHandle
-from sqllocks.policy import PENDING_PAUSE, margin
+from sqllocks.policy import margin
 
-__all__ = ["NEVER", "Kept", "Pending"]
+__all__ = ["NEVER", "Kept"]
 
 NEVER = float("inf")
 
@@ -97,13 +97,3 @@ class Kept:
 
 def _zero(want: Want, expires_at: datetime, now: float) -> datetime:
     return expires_at - timedelta(seconds=now, microseconds=want.ttl)
-
-
-@dataclass(slots=True)
-class Pending:
-    """A release that could not be settled at once."""
-
-    want: Want
-    until: float
-    due: float
-    pause: float = PENDING_PAUSE / 2

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from sqllocks.backends.base import LeaseBackend
 from sqllocks.backends.port import Background, Clock, Wakeups
 from sqllocks.core.claiming import Claims, Grant
-from sqllocks.core.faults import as_error
+from sqllocks.core.faults import as_error, busy
 from sqllocks.core.holding import Holding
 from sqllocks.core.insist import Patience, persist
 from sqllocks.core.keeping import Keeper
@@ -16,9 +16,10 @@ from sqllocks.core.lines import Lines
 from sqllocks.core.naming import Names
 from sqllocks.core.pinning import Pinning
 from sqllocks.core.releasing import Releases
+from sqllocks.core.several import Several
 from sqllocks.core.waiting import Pace, Waiting
 from sqllocks.dialects.base import Fault, StoredLock, Want
-from sqllocks.errors import BackendUnavailable, LockNotAcquired, LockTimeout
+from sqllocks.errors import BackendUnavailable, LockTimeout
 from sqllocks.model import LockHandle, LockInfo, Seconds
 from sqllocks.policy import (
     LONGEST_RETRY,
@@ -60,6 +61,7 @@ class Leases:
         lines = lines or Lines()
         backend.freed = lines.freed
         self._waiting = Waiting(clock, backend, self.claims, self.names, lines, wakeups=wakeups)
+        self._several = Several(clock, self.claims, self.releases, self._waiting)
 
     _keeper: Keeper | None = None
     pinning: Pinning
@@ -91,7 +93,7 @@ class Leases:
             return await self._waiting.wait_for(want, longest, pace)
         grant = await self.claims.claim(want)
         if not grant.acquired:
-            raise _busy(grant.handle)
+            raise busy(grant.handle)
         return grant
 
     @property
@@ -108,7 +110,7 @@ class Leases:
                 return
             refused = LockHandle(False, self.names.outer(want.key), want.owner, row.expires_at, row.token)
             if longest == 0:
-                raise _busy(refused)
+                raise busy(refused)
             left = _FOREVER if longest is None else started + longest - self._clock.now()
             if left <= 0:
                 raise LockTimeout(
@@ -126,39 +128,8 @@ class Leases:
         return [grant.handle for grant in await self.claims.claim_all(wants)]
 
     async def grant_many(self, wants: Sequence[Want], longest: float | None) -> list[Grant]:
-        """Take all leases or none, or raise; a waiter for several keys holds none of them meanwhile."""
-        started = self._clock.now()
-        first: Grant | None = None
-        while True:
-            rest = [want for want in wants if first is None or want.key != first.want.key]
-            grants = await self._rest(rest, first)
-            if all(grant.acquired for grant in grants):
-                everything = [*grants, first] if first else grants
-                return sorted(everything, key=lambda grant: grant.want.key)
-            busy = next(grant for grant in grants if grant.busy)
-            left = None if longest is None else started + longest - self._clock.now()
-            if longest == 0:
-                raise _busy(busy.handle)
-            # stand in the line of one of the busy keys, then try for the others again
-            first = await self._waiting.wait_for(
-                _again(busy.want), max(left, 0.0) if left is not None else None
-            )
-            wants = [first.want if want.key == first.want.key else _again(want) for want in wants]
-
-    async def _rest(self, rest: Sequence[Want], first: Grant | None) -> list[Grant]:
-        """Claim the rest; where that fails, the first is given back as well."""
-        grants: list[Grant] = []
-        try:
-            grants = await self.claims.claim_all(rest) if rest else []
-        except GeneratorExit:  # nothing may be awaited here
-            raise
-        except BaseException:
-            if first is not None:
-                await self.releases.give_back(first.want._replace(ttl=0))
-            raise
-        if first is not None and not all(grant.acquired for grant in grants):
-            await self.releases.give_back(first.want._replace(ttl=0))
-        return grants
+        """Take all leases or none, or raise; see ``Several``."""
+        return await self._several.grant(wants, longest)
 
     async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
         owner = checked_owner(owner_token)
@@ -263,15 +234,3 @@ class Leases:
         kind = cast("Literal['lease', 'session']", row.kind)
         key = self.names.outer(row.key)
         return LockInfo(key, kind, row.holder, row.held, row.token, row.acquired_at, row.expires_at)
-
-
-def _again(want: Want) -> Want:
-    """The same claim once more: another attempt, so that it is not taken for the one given back."""
-    return want._replace(attempt=fresh_token())
-
-
-def _busy(handle: LockHandle) -> LockNotAcquired:
-    return LockNotAcquired(
-        f"lock {handle.lock_key!r} is held by somebody else until {handle.expires_at.isoformat()}",
-        details={"lock_key": handle.lock_key},
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqllocks.backends.base import LeaseBackend
@@ -13,7 +14,7 @@ from sqllocks.core.claiming import Claims, Grant
 from sqllocks.core.insist import Patience, persist
 from sqllocks.core.lines import Line, Lines
 from sqllocks.core.naming import Names
-from sqllocks.dialects.base import Fault, Want
+from sqllocks.dialects.base import Fault, StoredLock, Want
 from sqllocks.errors import BackendUnavailable, LockError, LockTimeout
 from sqllocks.policy import BUSY_PATIENCE, fresh_token
 
@@ -50,12 +51,18 @@ class Waiting:
         self._lines = lines
         self._wakeups = wakeups
 
-    async def wait_for(self, want: Want, longest: float | None, pace: Pace | None = None) -> Grant:
-        """Return the grant; raises ``LockTimeout``, or the last ``BackendUnavailable``, when time is over."""
-        started = self._clock.now()
+    async def wait_for(
+        self, want: Want, longest: float | None, pace: Pace | None = None, *, since: float | None = None
+    ) -> Grant:
+        """Return the grant; raises ``LockTimeout``, or the last ``BackendUnavailable``, when time is over.
+
+        It is counted from ``since`` where the wait has begun before, with another key.
+        """
+        now = self._clock.now()
+        started = now if since is None else since
         deadline = started if longest is None else started + longest
         wait = _Wait(self._clock.event(), longest, deadline, pace or Pace())
-        line = self._lines.join(want.key, wait.event, started)
+        line = self._lines.join(want.key, wait.event, now)
         try:
             await self._until_head(line, wait)
             return await self._lead(line, want, wait)
@@ -159,24 +166,40 @@ class Waiting:
             error = copy.copy(line.error)
             error.__cause__ = line.error.__cause__
             return error
-        details = {"lock_key": key}
         if line.answered_at is None or self._clock.now() - line.answered_at > STALE:
             return BackendUnavailable(
                 f"could not wait for {key!r}: the database has not answered at the end of a wait of "
                 f"{wait.longest:g} s. Whether the lock is held is unknown.",
-                details=details,
+                details={"lock_key": key},
             )
-        holder = _holder(line, lockers)
-        return LockTimeout(
-            f"lock {key!r} is still held after a wait of {wait.longest:g} s: by {holder}", details=details
-        )
+        return _timed_out(key, wait.longest, _holder(line, lockers))
+
+    async def late(self, refused: Grant, longest: float) -> LockTimeout:
+        """Return the error for one whose time was over when a last try was refused."""
+        want, handle = refused.want, refused.handle
+        holder = f"somebody else (expires {handle.expires_at.isoformat()})"
+        with suppress(Fault):  # only for people
+            row = (await self._backend.read([want.key])).get(want.key)
+            if row is not None and row.token == handle.fencing_token:
+                holder = _named(row) + ")"
+        return _timed_out(handle.lock_key, longest, holder)
+
+
+def _timed_out(key: str, longest: float, holder: str) -> LockTimeout:
+    return LockTimeout(
+        f"lock {key!r} is still held after a wait of {longest:g} s: by {holder}", details={"lock_key": key}
+    )
+
+
+def _named(row: StoredLock) -> str:
+    return f"{row.holder!r} since {row.acquired_at.isoformat()} (expires {row.expires_at.isoformat()}"
 
 
 def _holder(line: Line, lockers: str) -> str:
     row = line.row
     if row is None:
         return "somebody else"
-    text = f"{row.holder!r} since {row.acquired_at.isoformat()} (expires {row.expires_at.isoformat()}"
+    text = _named(row)
     if line.pinned:
         text += f"; then kept by {lockers or 'an open transaction'}, which has its row locked"
     return text + ")"

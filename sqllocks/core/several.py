@@ -1,0 +1,99 @@
+"""Waiting for several keys at once: all or none, and of those in each other's way one gets through."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from sqllocks.backends.port import Clock
+from sqllocks.core.claiming import Claims, Grant
+from sqllocks.core.faults import busy
+from sqllocks.core.releasing import Releases
+from sqllocks.core.waiting import Waiting
+from sqllocks.dialects.base import Want
+from sqllocks.policy import fresh_token
+
+__all__ = ["Several"]
+
+MOMENT = 1.0
+"""Longest time for which a part of the keys is kept while others are tried for, in seconds."""
+UNMOVED = 2
+"""Tries that find the same holder again, before that one counts as here to stay."""
+SHORTEST_PAUSE = 0.002
+
+
+class Several:
+    """Takes several keys; a waiter for them holds none meanwhile, but for a moment.
+
+    It stands in the line of one busy key, and tries for the others when it has got that one. Two waiters
+    may so have one key each and want that of the other. The order of the keys decides between them: whoever
+    finds an earlier key busy gives everything back at once and waits for that one; whoever only misses later
+    keys tries again for a moment. So one of them gets through, and the others meet in the line of the
+    earliest key. If each gave back at once, they could go on in step with each other for ever.
+    """
+
+    def __init__(self, clock: Clock, claims: Claims, releases: Releases, waiting: Waiting) -> None:
+        self._clock = clock
+        self._claims = claims
+        self._releases = releases
+        self._waiting = waiting
+
+    async def grant(self, wants: Sequence[Want], longest: float | None) -> list[Grant]:
+        """Take all leases or none, or raise, waiting up to ``longest`` seconds; ``wants`` are sorted by key."""
+        started = self._clock.now()
+        grants = await self._claims.claim_all(wants)
+        while (refused := _refused(grants)) is not None:
+            if longest == 0:
+                raise busy(refused.handle)
+            if longest is not None and self._clock.now() - started >= longest:
+                raise await self._waiting.late(refused, longest)
+            first = await self._waiting.wait_for(_again(refused.want), longest, since=started)
+            grants = await self._beside(first, [want for want in wants if want.key != first.want.key])
+        return sorted(grants, key=lambda grant: grant.want.key)
+
+    async def _beside(self, first: Grant, rest: Sequence[Want]) -> list[Grant]:
+        """Claim the rest beside the first; where that fails, the first is given back as well."""
+        try:
+            grants = await self._insist(first, rest) if rest else []
+        except GeneratorExit:  # nothing may be awaited here
+            raise
+        except BaseException:
+            await self._give_back(first)
+            raise
+        if _refused(grants) is not None:
+            await self._give_back(first)
+            return grants
+        return [first, *grants]
+
+    async def _insist(self, first: Grant, rest: Sequence[Want]) -> list[Grant]:
+        """Claim the rest, again where only later keys are busy and their holders may be about to yield."""
+        longest = min(MOMENT, first.want.ttl / 4_000_000)
+        unmoved, before = 0, None
+        while True:
+            asked = self._clock.now()
+            grants = await self._claims.claim_all([_again(want) for want in rest])
+            refused = _refused(grants)
+            if refused is None or refused.want.key < first.want.key:
+                return grants
+            holder = (refused.want.key, refused.handle.fencing_token)
+            unmoved, before = unmoved + 1 if holder == before else 0, holder
+            now = self._clock.now()
+            if unmoved == UNMOVED or now - first.sent >= longest:
+                return grants
+            # who is to yield has about as many statements to send, with the same delays
+            pause = max(now - asked, SHORTEST_PAUSE)
+            await self._clock.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - nothing secret
+
+    async def _give_back(self, grant: Grant) -> None:
+        # a release reads its ttl as a minimum hold
+        await self._releases.give_back(grant.want._replace(ttl=0))
+
+
+def _refused(grants: Sequence[Grant]) -> Grant | None:
+    """Return the earliest key that somebody else holds; ``None`` where all were granted."""
+    return next((grant for grant in grants if grant.busy), None)
+
+
+def _again(want: Want) -> Want:
+    """The same claim once more: another attempt, so that it is not taken for the one given back."""
+    return want._replace(attempt=fresh_token())
