@@ -26,8 +26,8 @@ from sqlalchemy import URL, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sqllocks import AsyncSqlLocker, SqlLocker
-from sqllocks.runtime.asynchronous import AsyncioSession
 from sqllocks.runtime.blocking import BlockingSession
+from sqllocks.runtime.sessions_asyncio import AsyncioSession
 from tests.conformance.kinds import Kind
 from tests.conformance.observing import Observer
 from tests.scenarios import locking

@@ -30,7 +30,7 @@ from sqllocks.policy import (
     checked_wait,
 )
 from sqllocks.protocols import AsyncLocker, Locker
-from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
 from sqllocks.runtime.dedicated import SessionPlan
@@ -40,6 +40,7 @@ from sqllocks.runtime.diagnosing import CLINIC
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_lines, private_memory
+from sqllocks.runtime.sessions_asyncio import AsyncioSessions
 from sqllocks.schema import TABLE_NAME, core_locks
 from sqllocks.session_lock import AsyncSessionLock, SessionLock
 

@@ -17,7 +17,7 @@ from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.forms import AsyncioForm, BlockingForm
 from sqllocks.model import Seconds
 from sqllocks.policy import checked_wait
-from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock, AsyncioSessions
+from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
 from sqllocks.runtime.combining_asyncio import AsyncioCombiner
@@ -26,6 +26,7 @@ from sqllocks.runtime.diagnosing import CLINIC
 from sqllocks.runtime.everyone import EVERYONE
 from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_memory
+from sqllocks.runtime.sessions_asyncio import AsyncioSessions
 from sqllocks.schema import TABLE_NAME, core_locks
 from sqllocks.transactional import TransactionHolds, on_asyncio_connection, on_blocking_connection
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqllocks.dialects.base import Parameters, Row, Statement, constant
 from sqllocks.dialects.guards import Claimed, GuardDialect, GuardedRow, View, key_parameter
 from sqllocks.dialects.postgresql import PostgresqlLeases
-from sqllocks.dialects.postgresql_rows import sql_state
+from sqllocks.dialects.postgresql_errors import sql_state
 
 __all__ = ["PostgresqlGuard"]
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, ClassVar
-from typing import cast as cast_type
 
 from sqlalchemy import (
     ARRAY,
@@ -58,35 +57,13 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
+from sqllocks.dialects.postgresql_errors import fault_kind
 from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signal, signals
 from sqllocks.schema import POSTGRESQL_STORAGE
 
-__all__ = ["LOCK_TIMEOUT", "PARTS", "PLACE", "PostgresqlRows", "sql_state"]
+__all__ = ["LOCK_TIMEOUT", "PARTS", "PLACE", "PostgresqlRows"]
 
 _MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", Interval)
-
-# https://www.postgresql.org/docs/current/errcodes-appendix.html
-_KINDS: Mapping[str, FaultKind] = {
-    "40001": FaultKind.CONFLICT,  # serialization_failure
-    "40P01": FaultKind.CONFLICT,  # deadlock_detected
-    "55P03": FaultKind.LOCKED,  # lock_not_available
-    "57014": FaultKind.LOCKED,  # query_canceled, by statement_timeout too
-    "23505": FaultKind.CONFLICT,  # unique_violation: somebody else created the table or row just now
-    "42P07": FaultKind.CONFLICT,  # duplicate_table
-    "42710": FaultKind.CONFLICT,  # duplicate_object: the table's row type
-    "42P01": FaultKind.NO_TABLE,  # undefined_table
-    "42703": FaultKind.NO_TABLE,  # undefined_column
-    "3F000": FaultKind.NO_TABLE,  # invalid_schema_name
-    "25006": FaultKind.READ_ONLY,  # read_only_sql_transaction
-    "42501": FaultKind.FORBIDDEN,  # insufficient_privilege
-    "0A000": FaultKind.UNSUPPORTED,  # feature_not_supported
-    "42601": FaultKind.UNSUPPORTED,  # syntax_error
-    "42883": FaultKind.UNSUPPORTED,  # undefined_function
-    "53300": FaultKind.GONE,  # too_many_connections
-    "53200": FaultKind.FULL,  # out_of_memory: the shared lock table
-}
-# connection_exception, operator_intervention, internal pooler errors
-_GONE_CLASSES = ("08", "57P")
 
 _SIGNALS: tuple[str, str, Any] = ("signals", "s", Integer)
 # the arrays of a batch, and what their columns are called
@@ -177,12 +154,7 @@ class PostgresqlRows(LeaseDialect):
 
     @staticmethod
     def fault_kind(error: BaseException) -> FaultKind | None:
-        state = sql_state(error)
-        if state is None:
-            return None
-        if state.startswith(_GONE_CLASSES):
-            return FaultKind.GONE
-        return _KINDS.get(state, FaultKind.OTHER)
+        return fault_kind(error)
 
     def _remove(self) -> ClauseElement:
         """Remove rows by key, but none that somebody has locked meanwhile: a plain DELETE would wait."""
@@ -393,18 +365,6 @@ def _wanted(parts: Sequence[tuple[str, str, Any]], *, single: bool, **settings: 
         read = and_(*(setting.is_not(None) for setting in applied.c))
         want = want.select_from(applied).where(read) if single else want.join(applied, read)
     return want.cte("want")
-
-
-def sql_state(error: BaseException) -> str | None:
-    """Return the SQLSTATE of a psycopg, asyncpg, psycopg2 or pg8000 error, or ``None``."""
-    for name in ("sqlstate", "pgcode"):
-        state = getattr(error, name, None)
-        if isinstance(state, str):
-            return state
-    fields: Any = error.args[0] if error.args else None  # pg8000: the fields of the protocol message
-    if not isinstance(fields, dict):
-        return None
-    return cast_type("dict[str, str]", fields).get("C")
 
 
 def _local_setting(name: str, value: str) -> ColumnElement[str]:

@@ -20,9 +20,10 @@ from sqllocks.dialects import SessionDialect
 from sqllocks.dialects.base import Fault
 from sqllocks.dialects.sessions import Server
 from sqllocks.errors import LockError
-from sqllocks.runtime.asynchronous import AsyncioClock, AsyncioSession, OneLoop, Speech
+from sqllocks.runtime.asynchronous import AsyncioClock, OneLoop
 from sqllocks.runtime.dedicated import CLOSE_PATIENCE, IN_DOUBT, SessionPlan, Steady, gone
 from sqllocks.runtime.kept import inherit
+from sqllocks.runtime.sessions_asyncio import AsyncioSession, Speech
 from sqllocks.runtime.sockets import AsyncioWatch, close, shut, socket_of
 
 __all__ = ["AsyncioDedicated"]
