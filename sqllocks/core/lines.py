@@ -186,6 +186,10 @@ class Lines:
         elif was_head:
             head.set()
 
+    def standing(self, key: str) -> bool:
+        """Return whether somebody waits for a key."""
+        return key in self._lines
+
     def freed(self, key: str) -> None:
         """Wake the heads of a key whose release this process has seen."""
         if key not in self._lines:  # who joins from here on asks for itself

@@ -39,22 +39,30 @@ class Several:
         self._waiting = waiting
 
     async def grant(self, wants: Sequence[Want], longest: float | None) -> list[Grant]:
-        """Take all leases or none, or raise, waiting up to ``longest`` seconds; ``wants`` are sorted by key."""
+        """Take all leases or none, or raise; ``wants`` are sorted by key, ``longest`` is in seconds."""
         started = self._clock.now()
-        grants = await self._claims.claim_all(wants)
-        while (refused := _refused(grants)) is not None:
+        end = started + longest if longest is not None else float("inf")
+        # nobody passes those who stand in line already
+        first = next((want for want in wants if longest != 0 and self._waiting.awaited(want.key)), None)
+        while True:
+            if first is None:
+                grants = await self._claims.claim_all(wants)
+            else:
+                got = await self._waiting.wait_for(_again(first), longest, since=started)
+                grants = await self._beside(got, [want for want in wants if want.key != got.want.key], end)
+            refused = _refused(grants)
+            if refused is None:
+                return sorted(grants, key=lambda grant: grant.want.key)
             if longest == 0:
                 raise busy(refused.handle)
-            if longest is not None and self._clock.now() - started >= longest:
-                raise await self._waiting.late(refused, longest)
-            first = await self._waiting.wait_for(_again(refused.want), longest, since=started)
-            grants = await self._beside(first, [want for want in wants if want.key != first.want.key])
-        return sorted(grants, key=lambda grant: grant.want.key)
+            if self._clock.now() >= end:
+                raise await self._waiting.late(refused, end - started)
+            first = refused.want
 
-    async def _beside(self, first: Grant, rest: Sequence[Want]) -> list[Grant]:
+    async def _beside(self, first: Grant, rest: Sequence[Want], end: float) -> list[Grant]:
         """Claim the rest beside the first; where that fails, the first is given back as well."""
         try:
-            grants = await self._insist(first, rest) if rest else []
+            grants = await self._insist(first, rest, end) if rest else []
         except GeneratorExit:  # nothing may be awaited here
             raise
         except BaseException:
@@ -65,9 +73,9 @@ class Several:
             return grants
         return [first, *grants]
 
-    async def _insist(self, first: Grant, rest: Sequence[Want]) -> list[Grant]:
+    async def _insist(self, first: Grant, rest: Sequence[Want], end: float) -> list[Grant]:
         """Claim the rest, again where only later keys are busy and their holders may be about to yield."""
-        longest = min(MOMENT, first.want.ttl / 4_000_000)
+        end = min(end, first.sent + min(MOMENT, first.want.ttl / 4_000_000))
         unmoved, before = 0, None
         while True:
             asked = self._clock.now()
@@ -78,7 +86,7 @@ class Several:
             holder = (refused.want.key, refused.handle.fencing_token)
             unmoved, before = unmoved + 1 if holder == before else 0, holder
             now = self._clock.now()
-            if unmoved == UNMOVED or now - first.sent >= longest:
+            if unmoved == UNMOVED or now >= end:
                 return grants
             # who is to yield has about as many statements to send, with the same delays
             pause = max(now - asked, SHORTEST_PAUSE)

@@ -69,6 +69,10 @@ class Waiting:
         finally:
             self._lines.leave(line, wait.event)
 
+    def awaited(self, key: str) -> bool:
+        """Return whether somebody in this process stands in line for a key."""
+        return self._lines.standing(key)
+
     async def _until_head(self, line: Line, wait: _Wait) -> None:
         while not line.led_by(wait.event):
             left = wait.left(self._clock.now())
