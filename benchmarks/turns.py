@@ -34,6 +34,12 @@ class Settings:
         exact = family in OURS and callers in (1, 64, 256)
         return self.seconds if exact else self.seconds / 2
 
+    def times(self, family: Family, callers: int) -> int:
+        """Return how many turns there are: fewer where no number to reach hangs on them."""
+        if callers not in (1, 64, 256):
+            return min(self.turns, 2)
+        return self.turns if family in OURS else min(self.turns, 3)
+
 
 QUICK = Settings(turns=2, seconds=0.03, quick=True)
 
@@ -151,7 +157,9 @@ def compare(
     for number in range(settings.turns):
         labels = list(opened)
         for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
-            if not rows[label].note.startswith("failed"):
+            if number < settings.times(families[label], callers) and not rows[label].note.startswith(
+                "failed"
+            ):
                 with told(rows[label]):
                     seconds = settings.length(families[label], callers)
                     rows[label].values.append(ring.turn(opened[label], keys, seconds))
