@@ -65,9 +65,9 @@ OTHERS = {
         "Session locks",
         ["postgresql", "mysql", "mariadb", "--rounds", "20", "--seconds", "5"],
     ),
-    "elections": ("Elections", ["postgresql", "mariadb"]),
 }
-"""Modules that start their own servers and print Markdown of their own."""
+"""Modules that start their own servers and print Markdown of their own; `benchmarks.elections`, which kills and
+restarts servers for minutes, is run by itself."""
 
 
 class Run:
