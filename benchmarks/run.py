@@ -66,8 +66,8 @@ OTHERS = {
         ["postgresql", "mysql", "mariadb", "--rounds", "20", "--seconds", "5"],
     ),
 }
-"""Modules that start their own servers and print Markdown of their own; `benchmarks.elections`, which kills and
-restarts servers for minutes, is run by itself."""
+"""Modules that start their own servers and print Markdown of their own. `benchmarks.elections`, which kills
+and restarts servers for minutes, is run by itself."""
 
 
 class Run:
