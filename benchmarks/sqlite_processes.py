@@ -16,7 +16,7 @@ from benchmarks.teams import all_entries, team
 from benchmarks.turns import Row, Settings, told
 
 PROCESSES = 16
-SECONDS = 3.0
+SECONDS = 2.0
 
 
 def measure(place: Place, settings: Settings) -> list[Row]:
