@@ -3,7 +3,8 @@
     python examples/outbox.py [URL]
 
 Orders and their messages are stored together; one order is rolled back. Three dispatchers run at once: each
-message is delivered by one of them. A receiver that was away gets its message in a later run.
+message is delivered by one of them. A receiver that is away at first, on purpose, gets its message in a later
+run; what it raised is logged.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def main(url: str) -> None:
         def run(_number: int) -> Dispatched:
             return outbox.dispatch(send)
 
+        print("the first delivery of order-1 fails on purpose: its error is logged, a later run delivers it")
         with ThreadPoolExecutor(3) as threads:
             for done in threads.map(run, range(3)):
                 print(done)
