@@ -116,8 +116,8 @@ class SqlLocker(_BlockingLocker):
     ``bind`` is a ``sessionmaker``, an ``Engine`` or a URL; its pool is never used. All locks of a locker
     and process share one connection of its own (``sessions`` of them where that many are asked for), which
     the server ends after ``lease`` seconds of silence, and which says something every ``heartbeat``
-    seconds (``lease`` is at least three times that). So a holder that froze or vanished loses its locks
-    within ``lease``, one that died loses them at once.
+    seconds (at most a third of ``lease``; where it is left out, that third or 5 s, whichever is less). So
+    a holder that froze or vanished loses its locks within ``lease``, one that died loses them at once.
 
     ``naming`` and ``prefix`` make the names at the server (``"fnv1a64"``: those of the Go package
     ``dlock``). ``direct_url`` leads past a pooler, ``pooler="session"`` says that a pooler is in session
@@ -135,7 +135,7 @@ class SqlLocker(_BlockingLocker):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds = 5,
+        heartbeat: Seconds | None = None,
         naming: str = "sha256",
         prefix: str = "",
         direct_url: Any = None,
@@ -216,7 +216,7 @@ class AsyncSqlLocker(_AsyncioLocker):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds = 5,
+        heartbeat: Seconds | None = None,
         naming: str = "sha256",
         prefix: str = "",
         direct_url: Any = None,
@@ -292,7 +292,7 @@ class AsyncSqlLocker(_AsyncioLocker):
 class MemoryLocker(_BlockingLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
-    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
         plan = _plan(lease, heartbeat, None)
         room = self._find()
         leases = Leases(BlockingClock(), room.backend, namespace=room.namespace, lines=room.lines)
@@ -313,7 +313,7 @@ class MemoryLocker(_BlockingLocker):
 class AsyncMemoryLocker(_AsyncioLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
-    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
         plan = _plan(lease, heartbeat, None)
         room = self._find()
         self._clock = AsyncioClock()
@@ -344,7 +344,7 @@ class AsyncMemoryLocker(_AsyncioLocker):
         return private_memory("session")
 
 
-def _plan(lease: Seconds, heartbeat: Seconds, pooler: str | None) -> SessionPlan:
+def _plan(lease: Seconds, heartbeat: Seconds | None, pooler: str | None) -> SessionPlan:
     long, short = checked_lease(lease, heartbeat)
     return SessionPlan(long, short, checked_pooler(pooler))
 

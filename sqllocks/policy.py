@@ -12,6 +12,7 @@ from sqllocks.errors import LockValidationError
 __all__ = [
     "BUSY_PATIENCE",
     "DRAIN_PAUSE",
+    "HEARTBEAT",
     "KEY_LENGTH",
     "LONGEST_RETRY",
     "MAX_TTL",
@@ -79,6 +80,8 @@ LONGEST_RETRY = 600_000_000
 """Microseconds for which a release without a known ttl is tried further."""
 UNPINNED_PATIENCE = 1.0
 """Seconds for which a lease past its deadline waits for the renewal that follows a guarded transaction."""
+HEARTBEAT = 5.0
+"""Longest default pause between two heartbeats, in seconds."""
 WAIT_FLOOR = 0.01
 """Shortest pause of a waiter between two looks, in seconds."""
 WAIT_CEILING = 0.5
@@ -136,8 +139,14 @@ def checked_wait(wait: Any) -> float | None:
 
 
 def checked_lease(lease: Any, heartbeat: Any) -> tuple[float, float]:
-    """Return lease and heartbeat in seconds, or raise ``LockValidationError``."""
-    long, short = checked_ttl(lease, name="lease") / 1_000_000, _seconds("heartbeat", heartbeat)
+    """Return lease and heartbeat in seconds, or raise ``LockValidationError``.
+
+    A heartbeat that is ``None`` is the usual one, where the lease is long enough for it.
+    """
+    long = checked_ttl(lease, name="lease") / 1_000_000
+    if heartbeat is None:
+        return long, min(HEARTBEAT, long / 3)
+    short = _seconds("heartbeat", heartbeat)
     if not 0 < short * 3 <= long:
         raise LockValidationError(
             f"heartbeat must be more than 0 and at most a third of lease, not {heartbeat!r} with a lease of "

@@ -47,7 +47,7 @@ class AsyncProcessLockProvider(AsyncMemoryLockProvider):
 class ProcessLocker(MemoryLocker):
     """Session locks in the one memory of this process."""
 
-    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
         self._namespace = namespace
         super().__init__(lease=lease, heartbeat=heartbeat)
 
@@ -58,7 +58,7 @@ class ProcessLocker(MemoryLocker):
 class AsyncProcessLocker(AsyncMemoryLocker):
     """Session locks in the one memory of this process."""
 
-    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds = 5) -> None:
+    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
         self._namespace = namespace
         super().__init__(lease=lease, heartbeat=heartbeat)
 
@@ -74,7 +74,7 @@ class ProcessElector(MemoryElector):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds = 5,
+        heartbeat: Seconds | None = None,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,
@@ -94,7 +94,7 @@ class AsyncProcessElector(AsyncMemoryElector):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds = 5,
+        heartbeat: Seconds | None = None,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,

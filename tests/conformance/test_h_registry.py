@@ -41,6 +41,7 @@ from sqllocks import (
     register_provider,
 )
 from sqllocks.addresses import for_elector, for_locker, for_provider
+from sqllocks.policy import checked_lease
 from tests.conformance.polling import until
 from tests.servers import fresh_database, require_server
 
@@ -224,14 +225,28 @@ def test_c088_absent_ones_have_their_defaults() -> None:
     address = make_url("postgresql://h/db")
     assert for_elector(address, {}) == (address, {})
     # a short lease alone has a heartbeat that goes with it
-    assert for_elector(make_url("postgresql://h/db?lease=6"), {})[1] == {"lease": 6.0, "heartbeat": 2.0}
-    assert for_elector(make_url("postgresql://h/db?lease=1h"), {})[1] == {"lease": 3600.0, "heartbeat": 5.0}
-    assert for_locker(address, {"lease": timedelta(seconds=3)})[1]["heartbeat"] == 1.0
+    assert for_elector(make_url("postgresql://h/db?lease=6"), {})[1] == {"lease": 6.0}
+    for lease, heartbeat in ((6, 2.0), (0.7, 0.7 / 3), (15, 5.0), (3600, 5.0), (timedelta(seconds=3), 1.0)):
+        assert checked_lease(lease, None)[1] == heartbeat
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(SqlLocker, AsyncSqlLocker, SqlElector, AsyncSqlElector, create_locker, create_elector),
+        *(MemoryLocker, AsyncMemoryLocker, MemoryElector, AsyncMemoryElector),
+    ],
+)
+def test_a_short_lease_alone_will_do_and_a_heartbeat_that_is_too_long_will_not(form: Any) -> None:
+    address = () if "Memory" in form.__name__ else ("postgresql://me@127.0.0.1:1/db",)
+    form(*address, lease=6)
+    with pytest.raises(LockValidationError, match="heartbeat"):
+        form(*address, lease=6, heartbeat=5)
 
 
 def test_an_option_wins_over_the_url_and_none_does_not() -> None:
     address = make_url("postgresql://h/db?lease=30s&retry=7")
-    assert for_elector(address, {"lease": 60})[1] == {"lease": 60, "heartbeat": 5.0, "retry": 7.0}
+    assert for_elector(address, {"lease": 60})[1] == {"lease": 60, "retry": 7.0}
     with pytest.raises(LockValidationError, match="retry"):
         create_elector("postgresql://h/db?retry=7", retry=0)
     with create_elector("postgresql://h/db?retry=7", retry=None, lease=None, on_error=None):
@@ -255,11 +270,11 @@ def test_c090_a_wrong_time_is_refused_before_any_sql(create: Callable[..., Any],
 
 @pytest.mark.parametrize("create", [create_provider, create_async_provider])
 def test_c091_a_provider_has_no_default_ttl(create: Callable[..., Any]) -> None:
-    for query in ("ttl=30", "lease=30s"):
-        with pytest.raises(LockValidationError, match="no default ttl"):
-            create(f"postgresql://h/db?{query}")
-    for query in ("retry=2s", "heartbeat=1s"):
-        with pytest.raises(LockValidationError, match=query.partition("=")[0]):
+    for name in ("ttl", "lease"):
+        with pytest.raises(LockValidationError, match=f"^a {name} in the URL .* no default ttl"):
+            create(f"postgresql://h/db?{name}=30s")
+    for query, message in (("retry=2s", "retry in the URL has"), ("heartbeat=1s&retry=2", "in the URL have")):
+        with pytest.raises(LockValidationError, match=message):
             create(f"postgresql://h/db?{query}")
     rest, said = for_provider(make_url("postgresql://h/db?prefix=p%3A&sslmode=disable"), {})
     assert (rest, said) == (make_url("postgresql://h/db?sslmode=disable"), {"namespace": "p:"})
