@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ __all__ = [
     "Instant",
     "core_locks",
     "from_microseconds",
+    "init_command",
     "metadata",
     "to_microseconds",
 ]
@@ -135,3 +137,12 @@ def core_locks(metadata: MetaData, *, name: str = TABLE_NAME, schema: str | None
 metadata = MetaData()
 """Holds the table under its default name, for those who pass it to Alembic or create it themselves."""
 core_locks(metadata)
+
+
+def init_command(name: str) -> str:
+    """Return the command line that makes the table of that name, which may have a schema before it."""
+    schema, _, table = name.rpartition(".")
+    options = f" --schema {shlex.quote(schema)}" if schema else ""
+    if table != TABLE_NAME:
+        options += f" --table {shlex.quote(table)}"
+    return f"sqllocks init --url URL{options}"

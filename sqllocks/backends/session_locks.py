@@ -25,7 +25,10 @@ __all__ = ["SessionLocks"]
 
 T = TypeVar("T")
 
-_NO_ROWS = (FaultKind.NO_TABLE, FaultKind.READ_ONLY, FaultKind.FORBIDDEN, FaultKind.UNSUPPORTED)
+_NO_ROWS = (
+    *(FaultKind.NO_TABLE, FaultKind.NO_SCHEMA),
+    *(FaultKind.READ_ONLY, FaultKind.FORBIDDEN, FaultKind.UNSUPPORTED),
+)
 _UNKNOWN = from_microseconds(0)
 """The expiry of a lock that has no row."""
 

@@ -8,6 +8,7 @@ from sqllocks.backends.base import Capabilities
 from sqllocks.dialects.base import REFUSALS, Fault, FaultKind
 from sqllocks.errors import BackendUnavailable, BackendUnsupported, LockError, LockNotAcquired, SchemaMissing
 from sqllocks.model import LockHandle
+from sqllocks.schema import init_command
 
 __all__ = ["as_error", "busy"]
 
@@ -15,8 +16,13 @@ __all__ = ["as_error", "busy"]
 _ANSWERS: dict[FaultKind, tuple[type[LockError], str]] = {
     FaultKind.NO_TABLE: (
         SchemaMissing,
-        "the table {table} does not exist or is not the library's ({message}). Create it with `sqllocks init "
-        "--url URL`, provider.create_table() or the Alembic revision that ships with sqllocks.",
+        "the table {table} does not exist or is not the library's ({message}). Create it with `{init}`, "
+        "provider.create_table() or the Alembic revision that ships with sqllocks.",
+    ),
+    FaultKind.NO_SCHEMA: (
+        SchemaMissing,
+        "the schema {schema} does not exist ({message}). Create it, or name another one, then create "
+        "the table in it with `{init}`.",
     ),
     FaultKind.READ_ONLY: (
         BackendUnsupported,
@@ -39,28 +45,35 @@ _ANSWERS: dict[FaultKind, tuple[type[LockError], str]] = {
     ),
     FaultKind.CONFLICT: (
         BackendUnavailable,
-        "other transactions stood in the way all the time ({message}). Whether the lock is free is unknown; "
-        "ask again.",
+        "other transactions stood in the way all the time ({message}).{free} Ask again.",
     ),
 }
 _ANSWERS[FaultKind.LOCKED] = _ANSWERS[FaultKind.CONFLICT]
 _LOCKED_FILE = (
     BackendUnavailable,
     "an open transaction is writing to the database file all the time ({message}). SQLite has one writer: "
-    "commit or roll that transaction back first. Whether the lock is free is unknown.",
+    "commit or roll that transaction back first.{free}",
 )
-_NO_ANSWER = (
-    BackendUnavailable,
-    "no answer from the database ({message}). Whether the lock is held is unknown.",
-)
+_NO_ANSWER = (BackendUnavailable, "no answer from the database ({message}).{held}")
 
 
 def as_error(fault: Fault, doing: str, capabilities: Capabilities, **details: Any) -> LockError:
-    """Return the library's error for a fault met while ``doing`` (for example ``"acquire 'k'"``)."""
+    """Return the library's error for a fault met while ``doing`` (for example ``"acquire 'k'"``).
+
+    With a ``lock_key`` in its details it also says that the state of this lock is unknown, where it is.
+    """
     error, text = _ANSWERS.get(fault.kind, _NO_ANSWER)
     if fault.kind in REFUSALS and capabilities.single_writer:
         error, text = _LOCKED_FILE
-    explained = text.format(table=capabilities.table, message=fault.message)
+    one_lock = "lock_key" in details
+    explained = text.format(
+        table=capabilities.table,
+        schema=capabilities.table.rpartition(".")[0] or "of the database",
+        message=fault.message,
+        init=init_command(capabilities.table),
+        held=" Whether the lock is held is unknown." if one_lock else "",
+        free=" Whether the lock is free is unknown." if one_lock else "",
+    )
     return error(f"could not {doing}: {explained}", details=details)
 
 

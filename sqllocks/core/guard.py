@@ -118,7 +118,7 @@ def objection(claim: Claim, view: View) -> LockError | None:
 def _staleness(claim: Claim, view: View) -> str | None:
     row = view.row
     if row is None:
-        return "there is no such lock any more"
+        return "there is no such lock any more, or this session is on another database"
     checks = (
         (row.token != claim.token, f"the present token is {row.token}"),
         (row.owner != claim.owner, "the lock was broken, or belongs to another owner token"),

@@ -80,6 +80,7 @@ class FaultKind(enum.Enum):
     LOCKED = "not carried out because another transaction has a lock"
     GONE = "the session ended or never began"
     NO_TABLE = "the table is missing or another one"
+    NO_SCHEMA = "the schema of the table is missing"
     READ_ONLY = "the server is read-only"
     FORBIDDEN = "the account lacks a privilege"
     FULL = "the server has no room for another lock"

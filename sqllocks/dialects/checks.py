@@ -10,10 +10,9 @@ from sqlalchemy import BigInteger, Table, delete, false, insert, literal_column,
 
 from sqllocks.diagnosis import Finding
 from sqllocks.dialects.base import Fault, FaultKind, LeaseDialect, Parameters, Row, Statement
-from sqllocks.schema import ByteString
+from sqllocks.schema import ByteString, init_command
 
 __all__ = [
-    "CREATE",
     "READ_ONLY",
     "Check",
     "Checks",
@@ -28,7 +27,6 @@ __all__ = [
 
 Judge = Callable[[Sequence[Row]], Iterable[Finding]]
 
-CREATE = "create it with `sqllocks init --url URL`, create_table() or the Alembic revision"
 READ_ONLY = "pass a URL of the primary, or lift the read-only mode"
 
 
@@ -72,7 +70,8 @@ def columns(table: Table, found: Sequence[Stored], as_wanted: Callable[[Any, str
     name = table.fullname
     missing = [column.name for column in table.c if column.name not in known]
     if not found:
-        return [Finding("failure", "table", f"there is no table {name}", CREATE)]
+        remedy = f"create it with `{init_command(name)}`, create_table() or the Alembic revision"
+        return [Finding("failure", "table", f"there is no table {name}", remedy)]
     if missing:
         text = f"the table {name} is not the library's: it lacks {', '.join(missing)}"
         return [Finding("failure", "table", text, "use another table=, or create the missing columns")]

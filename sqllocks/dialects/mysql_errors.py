@@ -19,6 +19,7 @@ _KINDS: Mapping[int, FaultKind] = {
     3572: FaultKind.LOCKED,  # not waited for a lock
     1050: FaultKind.CONFLICT,  # table exists: somebody else created it just now
     1146: FaultKind.NO_TABLE,
+    1049: FaultKind.NO_SCHEMA,  # unknown database
     1054: FaultKind.NO_TABLE,  # unknown column
     1290: FaultKind.READ_ONLY,  # --read-only
     1792: FaultKind.READ_ONLY,  # read-only transaction

@@ -21,7 +21,7 @@ _KINDS: Mapping[str, FaultKind] = {
     "42710": FaultKind.CONFLICT,  # duplicate_object: the table's row type
     "42P01": FaultKind.NO_TABLE,  # undefined_table
     "42703": FaultKind.NO_TABLE,  # undefined_column
-    "3F000": FaultKind.NO_TABLE,  # invalid_schema_name
+    "3F000": FaultKind.NO_SCHEMA,  # invalid_schema_name
     "25006": FaultKind.READ_ONLY,  # read_only_sql_transaction
     "42501": FaultKind.FORBIDDEN,  # insufficient_privilege
     "0A000": FaultKind.UNSUPPORTED,  # feature_not_supported

@@ -62,7 +62,7 @@ _KINDS: Mapping[int, FaultKind] = {
     sqlite3.SQLITE_AUTH: FaultKind.FORBIDDEN,
     sqlite3.SQLITE_CANTOPEN: FaultKind.GONE,
 }
-_NO_TABLE = ("no such table", "unknown database", "no such column", "has no column named")
+_NO_TABLE = ("no such table", "no such column", "has no column named")
 
 
 class SqliteLeases(LeaseDialect):
@@ -128,6 +128,8 @@ class SqliteLeases(LeaseDialect):
             return None
         if any(text in str(error) for text in _NO_TABLE):
             return FaultKind.NO_TABLE
+        if "unknown database" in str(error):
+            return FaultKind.NO_SCHEMA
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             # the module itself objects, for example to a closed connection

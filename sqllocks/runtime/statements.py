@@ -83,7 +83,8 @@ class Faults:
         """Return the fault for a driver's error; ``sent`` is false while a connection is opened."""
         driver_error = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         kind = self._kind(error, driver_error)
-        if not sent and kind in (FaultKind.OTHER, FaultKind.FORBIDDEN):
+        # a database that is not there is as far away as its server
+        if not sent and kind in (FaultKind.OTHER, FaultKind.FORBIDDEN, FaultKind.NO_SCHEMA):
             kind = FaultKind.GONE
         text = str(driver_error).strip()
         lines = text.splitlines() or [""]

@@ -111,6 +111,14 @@ def test_c066_many_processes_may_create_at_once(table_subject: Subject, processe
         observer.close()
 
 
+def test_a_missing_schema_is_named_where_the_table_is_to_be_made(table_subject: Subject) -> None:
+    client = table_subject.client(schema="no_such_schema")
+    with pytest.raises(SchemaMissing, match="the schema no_such_schema does not exist") as caught:
+        client.call("create_table")
+    assert "sqllocks init --url URL --schema no_such_schema`" in str(caught.value)
+    assert "create_table()" not in str(caught.value)
+
+
 @pytest.mark.parametrize("method", ALL)
 def test_c067_a_missing_table_is_not_taken_for_busy(table_subject: Subject, method: str) -> None:
     client = table_subject.client(table="never_made")
@@ -120,6 +128,7 @@ def test_c067_a_missing_table_is_not_taken_for_busy(table_subject: Subject, meth
     assert (caught.value.code, caught.value.status) == ("LOCK_SCHEMA_MISSING", 500)
     assert "sqllocks init" in str(caught.value)
     assert "never_made" in str(caught.value)
+    assert "`sqllocks init --url URL --table never_made`" in str(caught.value)
     assert caught.value.__cause__ is not None
 
 
