@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sqllocks.cli import exits, messages
 from sqllocks.cli.place import Place, place_options
-from sqllocks.diagnosis import Diagnosis, Level
+from sqllocks.diagnosis import Diagnosis, Finding, Level
 from sqllocks.registry import create_elector
 
 __all__ = ["doctor_command"]
@@ -28,16 +28,14 @@ _STYLES: dict[Level, str] = {"ok": "green", "note": "cyan", "warning": "bold yel
 
 
 @click.command("doctor", short_help="Tell what the database can do for locks.")
-@place_options(namespace=False)
+@place_options(namespace=False, default="the SQLite file of your own that other commands make")
 @click.option("--json", "as_json", is_flag=True, help="Print an object.")
 def doctor_command(place: Place, *, as_json: bool) -> int:
     """Look at the database: whether leases, session locks and elections work there, and how well.
 
     Changes nothing. Exits 0 with notes at most, 1 with warnings, 2 where something does not work.
     """
-    # an elector looks at everything that leases and session locks need
-    with create_elector(place.address(), table=place.table, schema=place.schema) as elector:
-        diagnosis = elector.diagnose()
+    diagnosis = _diagnose(place)
     if as_json:
         findings = [asdict(finding) for finding in diagnosis.findings]
         click.echo(json.dumps({"level": diagnosis.level, "findings": findings}, indent=2))
@@ -47,6 +45,16 @@ def doctor_command(place: Place, *, as_json: bool) -> int:
         for finding in diagnosis.findings:
             click.echo(messages.printable(str(finding)))
     return _EXITS[diagnosis.level]
+
+
+def _diagnose(place: Place) -> Diagnosis:
+    if (path := place.missing()) is not None:
+        # opening it would make it
+        remedy = "check the path, or make the file with `sqllocks init`"
+        return Diagnosis((Finding("failure", "no-file", f"there is no file {path}", remedy),))
+    # an elector looks at everything that leases and session locks need
+    with create_elector(place.address(), table=place.table, schema=place.schema) as elector:
+        return elector.diagnose()
 
 
 def _table(diagnosis: Diagnosis) -> Table:

@@ -24,6 +24,7 @@ from sqllocks.cli.child import CannotStart, Child
 from sqllocks.cli.keeping import telling
 from sqllocks.cli.place import Place, place_options
 from sqllocks.cli.signals import SIGTSTP, Signals, stop_this_process
+from sqllocks.cli.spans import SPAN, SpanRange
 from sqllocks.protocols import Elector
 from sqllocks.registry import create_elector
 from sqllocks.session_lock import Term
@@ -45,17 +46,17 @@ class _Job(Job):
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--lease",
-    type=float,
+    type=SPAN,
     metavar="S",
     help="Seconds after which a leader that froze or vanished is followed.  [default: 15]",
 )
 @click.option(
     "--heartbeat",
-    type=float,
+    type=SPAN,
     metavar="S",
     help="Seconds between two proofs of leading, at most a third of the lease.  [default: 5, or that third]",
 )
-@click.option("--retry", type=float, metavar="S", help="Seconds between two tries to lead.  [default: 2]")
+@click.option("--retry", type=SPAN, metavar="S", help="Seconds between two tries to lead.  [default: 2]")
 @click.option(
     "--strategy",
     type=click.Choice(["auto", "session", "lease"]),
@@ -67,7 +68,7 @@ class _Job(Job):
 @click.option("--forever", is_flag=True, help="Stand again when the command ends, or its leadership.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0, 3600),
+    type=SpanRange(0, 3600),
     default=10.0,
     show_default=True,
     metavar="S",
@@ -92,7 +93,8 @@ def elect_command(
 
     Of all processes that stand for KEY one leads. It waits for that without limit, also while the database
     is down. When the command ends, leadership is given up; when leadership is lost, the command is
-    stopped. The command finds SQLLOCKS_KEY and SQLLOCKS_FENCING_TOKEN in its environment.
+    stopped. The command finds SQLLOCKS_KEY and SQLLOCKS_FENCING_TOKEN in its environment. Times S are
+    seconds; 500ms, 30s, 5m and 2h will do, too.
 
     \b
     Exit codes: the command's own (128+n where signal n ended it, or this process before it led)
@@ -101,8 +103,9 @@ def elect_command(
       64       bad arguments
       127 126  the command was not found, cannot be started
 
-    With --forever it ends by a signal alone. If sqllocks itself is killed (SIGKILL), another one leads at
-    once; on Linux the command gets a SIGTERM then, elsewhere it runs on.
+    With --forever it ends by a signal alone. If sqllocks itself is killed (SIGKILL), another one leads
+    within --retry where the server's session locks elect, else within --lease. On Linux the kernel sends
+    the command a SIGTERM then, but not the command's children; elsewhere it runs on.
     """
     if not command[0]:
         raise click.UsageError("COMMAND must not be empty")
@@ -112,8 +115,9 @@ def elect_command(
         )
         return code
     job = _Job(key=key, command=command, grace=grace, forever=forever, quiet=quiet)
-    if place.url is None:
-        place.open().close()  # makes the user's own file, with its table
+    if caution := place.caution():
+        place.open(tell=False).close()  # makes the user's own file, with its table
+        job.note(caution)
     elector = create_elector(
         place.address(),
         lease=lease,

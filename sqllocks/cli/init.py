@@ -11,6 +11,9 @@ from sqllocks.providers import SqlLockProvider
 
 __all__ = ["init_command"]
 
+_NOTHING = "sqllocks init"
+"""A start that no key has: the table is looked at, and not read."""
+
 
 @click.command("init")
 @place_options(namespace=False)
@@ -21,14 +24,14 @@ def init_command(place: Place) -> int:
         if not there:
             provider.create_table()
             # a table of that name that is not the library's is still not usable
-            provider.locked("sqllocks init")
+            provider.list_locks(prefix=_NOTHING)
     click.echo(f"{'Nothing to do, there is already' if there else 'Created'} {place.describe()}")
     return exits.OK
 
 
 def _has_table(provider: SqlLockProvider) -> bool:
     try:
-        provider.locked("sqllocks init")
+        provider.list_locks(prefix=_NOTHING)
     except SchemaMissing:
         return False
     return True

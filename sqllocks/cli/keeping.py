@@ -26,9 +26,12 @@ class KeepingProvider(SqlLockProvider):
         want = self._leases.names.want(lock_key, ttl, owner_token)
         return drive(self._leases.grant(want, checked_wait(wait)))
 
-    def keep(self, grant: Grant) -> Lease:
-        """Begin to renew a lease, which another provider of the same table may have taken."""
-        return Lease(self._holding, self._holding.begin(grant, renew=True, at_least=0), self._guards)
+    def keep(self, grant: Grant, *, at_least: int = 0) -> Lease:
+        """Begin to renew a lease, which another provider of the same table may have taken.
+
+        ``at_least`` in microseconds: how long the key stays taken after the grant, released or not.
+        """
+        return Lease(self._holding, self._holding.begin(grant, renew=True, at_least=at_least), self._guards)
 
 
 class Ending(enum.Enum):

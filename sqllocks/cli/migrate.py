@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sqllocks.cli import exits, messages
+from sqllocks.cli.spans import SPAN
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -42,7 +43,7 @@ __all__ = ["migrate_command"]
 @click.option("-x", "extra", multiple=True, metavar="ARG", help="Argument for env.py, as of alembic -x.")
 @click.option(
     "--wait",
-    type=float,
+    type=SPAN,
     default=300.0,
     show_default=True,
     metavar="SECONDS",

@@ -12,9 +12,10 @@ from sqllocks.cli.child import CannotStart, Child
 from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.place import Place, place_options
 from sqllocks.cli.signals import Interrupted, Signals
+from sqllocks.cli.spans import SPAN, SpanRange
 from sqllocks.core.claiming import Grant
 from sqllocks.errors import LockError, LockNotAcquired, LockTimeout
-from sqllocks.policy import fresh_token
+from sqllocks.policy import checked_at_least, checked_ttl, fresh_token
 from sqllocks.protocols import LockProvider
 
 __all__ = ["run_command"]
@@ -27,6 +28,8 @@ GIVE_BACK = 6.0
 class _Job(Job):
     ttl: float
     wait: float
+    at_least: int
+    """Microseconds."""
     busy_exit: int
 
 
@@ -36,19 +39,27 @@ class _Job(Job):
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--ttl",
-    type=float,
+    type=SPAN,
     required=True,
     metavar="S",
     help="Seconds the lock lasts without renewal, 0.1 to 2592000; it is renewed at a third of that.",
 )
 @click.option(
-    "--wait", type=float, default=0.0, metavar="S", help="Seconds to wait for a busy lock.  [default: 0]"
+    "--wait", type=SPAN, default=0.0, metavar="S", help="Seconds to wait for a busy lock.  [default: 0]"
+)
+@click.option(
+    "--at-least",
+    type=SPAN,
+    default=0.0,
+    metavar="S",
+    help="Seconds for which the key stays taken after the grant, at most the ttl, although the command has "
+    "ended: so a quick job of several machines runs once.  [default: 0]",
 )
 @click.option("--skip", is_flag=True, help="Exit 0 where the lock is busy.")
 @click.option("--busy-exit", type=click.IntRange(0, 255), metavar="N", help="Exit N where the lock is busy.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0, 3600),
+    type=SpanRange(0, 3600),
     default=10.0,
     show_default=True,
     metavar="S",
@@ -62,6 +73,7 @@ def run_command(
     command: tuple[str, ...],
     ttl: float,
     wait: float,
+    at_least: float,
     skip: bool,
     busy_exit: int | None,
     grace: float,
@@ -71,7 +83,7 @@ def run_command(
 
     The lock is renewed while the command runs and given back when it ends. Input, output and signals
     are the command's; it finds SQLLOCKS_KEY and SQLLOCKS_FENCING_TOKEN in its environment. What it
-    leaves running when it ends is not waited for.
+    leaves running when it ends is not waited for. Times S are seconds; 500ms, 30s, 5m and 2h will do, too.
 
     \b
     Exit codes: the command's own (128+n where signal n ended it)
@@ -81,9 +93,10 @@ def run_command(
       64       bad arguments
       127 126  the command was not found, cannot be started
 
-    If sqllocks itself is killed (SIGKILL), the ttl ends the lock. On Linux the command gets a SIGTERM
-    then; elsewhere it runs on, and what it writes has to be checked by the fencing token. The same is
-    true of a command whose sqllocks was stopped (SIGSTOP) for longer than the ttl, until it continues.
+    If sqllocks itself is killed (SIGKILL), the ttl ends the lock. On Linux the kernel sends the command a
+    SIGTERM then, but not the command's children; elsewhere it runs on. What runs on has to have its writes
+    checked by the fencing token. The same is true of a command whose sqllocks was stopped (SIGSTOP) for
+    longer than the ttl, until it continues.
     """
     if skip and busy_exit is not None:
         raise click.UsageError("--skip is --busy-exit 0: use one of them")
@@ -94,6 +107,7 @@ def run_command(
         command=command,
         ttl=ttl,
         wait=wait,
+        at_least=checked_at_least(at_least, checked_ttl(ttl)),
         busy_exit=_busy_exit(skip, busy_exit),
         grace=grace,
         quiet=quiet,
@@ -113,9 +127,11 @@ def _busy_exit(skip: bool, busy_exit: int | None) -> int:
 
 def _under_lock(place: Place, job: _Job, signals: Signals) -> int:
     owner = fresh_token()
-    provider = place.open()
+    provider = place.open(tell=False)
+    if caution := place.caution():
+        job.note(caution)
     # a wait may leave a thread that listens, and the command is to be started beside none
-    asking = place.open() if job.wait else provider
+    asking = place.open(tell=False) if job.wait else provider
     try:
         grant = asking.take(job.key, ttl=job.ttl, owner_token=owner, wait=job.wait)
         signals.collect()
@@ -141,7 +157,7 @@ def _run(provider: KeepingProvider, grant: Grant, job: _Job, signals: Signals) -
         _give_back(provider, job, grant.want.owner)
         messages.say(str(error))
         return error.code
-    lease = provider.keep(grant)
+    lease = provider.keep(grant, at_least=job.at_least)
     lease.on_lost(signals.wake)
     code = attend(child, lease, job.key, job.grace, signals).code
     ending = give_back(lease, GIVE_BACK, job.warn)

@@ -16,6 +16,7 @@ from sqllocks.cli import exits, messages
 from sqllocks.cli.listing import as_fields, as_table
 from sqllocks.cli.place import Place, place_options
 from sqllocks.cli.signals import Interrupted, Signals
+from sqllocks.cli.spans import SpanRange
 from sqllocks.errors import BackendUnavailable
 from sqllocks.model import LockInfo
 from sqllocks.protocols import LockProvider
@@ -29,7 +30,7 @@ __all__ = ["watch_command"]
 @click.option("--all", "everything", is_flag=True, help="On a terminal, show keys that are free, too.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=SpanRange(0.1, 3600),
     default=1.0,
     show_default=True,
     metavar="S",

@@ -119,7 +119,7 @@ def test_a_good_table_is_told_on_every_backend(table_subject: Subject) -> None:
 def test_a_missing_table_is_a_failure_with_its_remedy(table_subject: Subject) -> None:
     found = by_code(table_subject.client(table="nowhere").call("diagnose"))
     assert level(found, "table") == "failure"
-    assert "sqllocks init" in found["table"][0].remedy
+    assert "`sqllocks init --url URL --table nowhere`" in found["table"][0].remedy
     assert "privileges" not in found
 
 
@@ -400,6 +400,7 @@ def test_a_diagnosis_is_as_bad_as_its_worst_finding() -> None:
 
 def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SQLLOCKS_URL", raising=False)
+    (tmp_path / "locks.db").touch()
     address = f"sqlite:///{tmp_path / 'locks.db'}"
     assert main(["doctor", "--url", address]) == 2
     assert "failure: there is no table core_locks. Remedy: " in capsys.readouterr().out

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sqllocks.cli.keeping import Ending, KeepingProvider, give_back, telling
 from sqllocks.cli.messages import masked, printable
 from sqllocks.cli.place import state_file
 from sqllocks.cli.processes import Process, descendants, members
+from sqllocks.cli.spans import SPAN, SpanRange
 from tests.conformance.polling import until
 
 Output = pytest.CaptureFixture[str]
@@ -65,6 +67,25 @@ def test_without_a_url_a_file_is_made_and_that_is_said_once(state: Path, capsys:
     assert str(path) not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["run", "key", "--ttl", "30s"], ["elect", "key", "--lease", "30s"]])
+def test_without_a_url_each_run_is_told_that_it_excludes_nobody_elsewhere(
+    command: list[str], state: Path, capsys: Output
+) -> None:
+    path = state / "sqllocks" / "locks.sqlite3"
+    for _ in range(2):
+        assert main([*command, "--", "true"]) == 0
+        errors = capsys.readouterr().err
+        assert f"the lock is in {path}, which excludes nobody on other machines" in errors
+        assert errors.count(str(path)) == 1
+    assert main([*command, "-q", "--", "true"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet_is_quiet_where_the_file_is_made(capsys: Output) -> None:
+    assert main(["run", "key", "--ttl", "30", "-q", "--", "true"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_relative_state_directory_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -100,6 +121,36 @@ def test_init_of_the_users_own_file(state: Path, capsys: Output) -> None:
     assert main(["init"]) == 0
     output = capsys.readouterr()
     assert output.out == f"Created core_locks in {state / 'sqllocks' / 'locks.sqlite3'}\n"
+
+
+def test_init_of_a_path_that_cannot_be_opened_names_no_key(tmp_path: Path, capsys: Output) -> None:
+    assert main(["init", "--url", f"sqlite:///{tmp_path / 'missing' / 'locks.db'}"]) == 69
+    errors = capsys.readouterr().err
+    assert "unable to open" in errors
+    assert "sqllocks init" not in errors
+    assert "Whether" not in errors
+
+
+def test_doctor_makes_no_file(tmp_path: Path, state: Path, capsys: Output) -> None:
+    path = tmp_path / "typo.db"
+    for address in (f"sqlite:///{path}", f"sqlite:///file:{path}?uri=true"):
+        assert main(["doctor", "--url", address]) == 2
+        assert capsys.readouterr().out.startswith(f"failure: there is no file {path}. Remedy: ")
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().out.startswith("failure: there is no file ")
+    assert not path.exists()
+    assert not state.exists()
+
+
+def test_a_url_of_the_asyncio_form_is_explained_without_classes(tmp_path: Path, capsys: Output) -> None:
+    for command in (["ls"], ["doctor"], ["elect", "key"], ["run", "key", "--ttl", "5"]):
+        started = ["--", "true"] if "key" in command else []
+        (tmp_path / "locks.db").touch()
+        address = f"sqlite+aiosqlite:///{tmp_path / 'locks.db'}"
+        assert main([*command, "--url", address, *started]) == 64
+        errors = capsys.readouterr().err
+        assert "leave the driver out of the URL (sqlite://" in errors
+        assert "class" not in errors
 
 
 def test_the_variable_names_the_database(
@@ -211,6 +262,31 @@ def test_purge(url: str, locks: SqlLockProvider, capsys: Output) -> None:
         assert main(["purge", *wrong, "--url", url]) == 64
 
 
+# -- running
+
+
+def test_a_minimum_hold_outlasts_the_command(url: str, locks: SqlLockProvider, capsys: Output) -> None:
+    begun = datetime.now(UTC)
+    assert main(["run", "key", "--ttl", "5m", "--at-least", "60s", "--url", url, "--", "true"]) == 0
+    info = locks.inspect("key")
+    assert info is not None
+    assert info.expires_at is not None
+    # the ttl of 300 s is cut to what was asked for
+    assert info.held
+    assert timedelta(seconds=59) <= info.expires_at - begun < timedelta(seconds=200)
+    assert main(["run", "key", "--ttl", "5m", "--skip", "--url", url, "--", "false"]) == 0
+    assert main(["run", "other", "--ttl", "5m", "--at-least", "60", "--url", url, "--", "no-such-cmd"]) == 127
+    assert not locks.locked("other")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30", 30), ("30s", 30), ("500ms", 0.5), ("1.5m", 90), ("2h", 7200)]
+)
+def test_times_are_as_in_urls(text: str, seconds: float) -> None:
+    assert SPAN.convert(text, None, None) == seconds
+    assert SpanRange(0, 9000).convert(text, None, None) == seconds
+
+
 # -- bad arguments, and what never shows
 
 
@@ -233,6 +309,9 @@ def test_purge(url: str, locks: SqlLockProvider, capsys: Output) -> None:
         ["run", "key", "--ttl", "soon", "--", "true"],
         ["run", "key", "--ttl", "0.05", "--", "true"],
         ["run", "key", "--ttl", "nan", "--", "true"],
+        ["run", "key", "--ttl", "30d", "--", "true"],
+        ["run", "key", "--ttl", "30", "--at-least", "31", "--", "true"],
+        ["run", "key", "--ttl", "30", "--at-least", "-1", "--", "true"],
         ["run", "key", "--ttl", "30", "--wait", "-1", "--", "true"],
         ["run", "key", "--ttl", "30", "--skip", "--busy-exit", "1", "--", "true"],
         ["run", "key", "--ttl", "30", "--busy-exit", "256", "--", "true"],

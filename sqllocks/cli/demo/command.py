@@ -55,7 +55,7 @@ class _Show:
 
 
 @click.command("demo", short_help="See processes share one job; one is killed, one frozen.")
-@place_options(namespace=False)
+@place_options(namespace=False, default="a temporary SQLite file")
 @click.option("--workers", type=click.IntRange(2, 32), default=4, show_default=True, help="Processes.")
 @click.option(
     "--seconds", type=click.FloatRange(6, 3600), default=12.0, show_default=True, help="How long it lasts."
