@@ -54,13 +54,13 @@ def recorded() -> Iterator[list[Call]]:
     calls: list[Call] = []
     blocking, asynchronous = BlockingSession._run, AsyncioSession.run
 
-    def run(self: Any, text: str, arguments: Any) -> Any:
+    def run(self: Any, text: str, arguments: Any, *, rows: bool) -> Any:
         calls.append((text, arguments))
-        return blocking(self, text, arguments)
+        return blocking(self, text, arguments, rows=rows)
 
-    async def arun(self: Any, text: str, arguments: Any) -> Any:
+    async def arun(self: Any, text: str, arguments: Any, *, rows: bool) -> Any:
         calls.append((text, arguments))
-        return await asynchronous(self, text, arguments)
+        return await asynchronous(self, text, arguments, rows=rows)
 
     BlockingSession._run, AsyncioSession.run = run, arun  # type: ignore[method-assign]
     try:

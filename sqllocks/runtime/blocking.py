@@ -131,15 +131,15 @@ class BlockingSession(Generic[D]):
             self.driver: Any = self._connection.connection.dbapi_connection
             self.sql: D = speak(engine.dialect)
             for text in self.sql.session_setup():
-                self._run(text, ())
+                self._run(text, (), rows=False)
             if is_clustered(engine.dialect) is None:
-                note_cluster(engine.dialect, self._run(*compiler(CLUSTER_QUESTION, {})).rows)
+                note_cluster(engine.dialect, self._run(*compiler(CLUSTER_QUESTION, {}), rows=True).rows)
         except BaseException:
             self.discard()
             raise
 
     async def query(self, statement: Statement, parameters: Parameters) -> Result:
-        return self._run(*self._compiler(statement, parameters))
+        return self._run(*self._compiler(statement, parameters), rows=statement.rows)
 
     def _autocommit(self) -> None:
         try:
@@ -147,9 +147,9 @@ class BlockingSession(Generic[D]):
         except Exception as error:
             raise self._faults.fault(error, sent=False) from error
 
-    def _run(self, text: str, arguments: Any) -> Result:
+    def _run(self, text: str, arguments: Any, *, rows: bool) -> Result:
         try:
-            return run_blocking(self.driver, text, arguments)
+            return run_blocking(self.driver, text, arguments, rows)
         except Exception as error:
             raise self._faults.fault(error, sent=True) from error
 

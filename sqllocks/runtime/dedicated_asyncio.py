@@ -38,7 +38,7 @@ class _Session(AsyncioSession[SessionDialect]):
 
     async def tell(self, text: str) -> None:
         """Run a statement that has no name."""
-        await self.run(text, ())
+        await self.run(text, (), rows=False)
 
 
 class AsyncioDedicated(Steady):

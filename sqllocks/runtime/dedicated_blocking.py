@@ -33,7 +33,7 @@ class _Session(BlockingSession[SessionDialect]):
 
     async def tell(self, text: str) -> None:
         """Run a statement that has no name."""
-        self._run(text, ())
+        self._run(text, (), rows=False)
 
 
 class BlockingDedicated(Steady):

@@ -16,16 +16,19 @@ from sqllocks.errors import BackendUnsupported
 # Any: drivers share no common type, and each is an optional dependency
 __all__ = ["async_runner", "run_blocking"]
 
-AsyncRunner = Callable[[Any, str, Any], Awaitable[Result]]
+AsyncRunner = Callable[[Any, str, Any, bool], Awaitable[Result]]
 
 
-def run_blocking(connection: Any, sql: str, arguments: Any) -> Result:
-    """Run one statement on a PEP 249 connection."""
+def run_blocking(connection: Any, sql: str, arguments: Any, rows: bool) -> Result:
+    """Run one statement on a PEP 249 connection; ``rows`` tells whether it answers with rows.
+
+    To ask the cursor for its ``description`` costs psycopg 5 µs, a fifth of the statement.
+    """
     cursor = connection.cursor()
     try:
         cursor.execute(sql, arguments)
-        rows = cursor.fetchall() if cursor.description else ()
-        return Result(rows, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
+        told = cursor.fetchall() if rows else ()
+        return Result(told, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
     finally:
         cursor.close()
 
@@ -40,25 +43,25 @@ def async_runner(driver: str) -> AsyncRunner:
         ) from None
 
 
-async def _asyncpg(connection: Any, sql: str, arguments: Any) -> Result:
+async def _asyncpg(connection: Any, sql: str, arguments: Any, rows: bool) -> Result:
     return Result(await connection.fetch(sql, *arguments), -1)
 
 
-async def _with_cursor(connection: Any, sql: str, arguments: Any) -> Result:
+async def _with_cursor(connection: Any, sql: str, arguments: Any, rows: bool) -> Result:
     async with connection.cursor() as cursor:
         await cursor.execute(sql, arguments)
-        rows = await cursor.fetchall() if cursor.description else ()
-        return Result(rows, cursor.rowcount)
+        told = await cursor.fetchall() if rows else ()
+        return Result(told, cursor.rowcount)
 
 
-async def _mysql(connection: Any, sql: str, arguments: Any) -> Result:
+async def _mysql(connection: Any, sql: str, arguments: Any, rows: bool) -> Result:
     async with connection.cursor() as cursor:
         await cursor.execute(sql, arguments)
-        rows = await cursor.fetchall() if cursor.description else ()
-        return Result(rows, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
+        told = await cursor.fetchall() if rows else ()
+        return Result(told, cursor.rowcount, getattr(cursor, "lastrowid", None) or 0)
 
 
-async def _aiosqlite(connection: Any, sql: str, arguments: Any) -> Result:
+async def _aiosqlite(connection: Any, sql: str, arguments: Any, rows: bool) -> Result:
     async with connection.execute(sql, arguments) as cursor:
         return Result(list(await cursor.fetchall()), cursor.rowcount)
 

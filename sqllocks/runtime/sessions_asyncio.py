@@ -67,7 +67,7 @@ class AsyncioSession(Generic[D]):
             driver = (await connection.get_raw_connection()).driver_connection
             session = cls(connection, driver, speak(engine.dialect), shared)
             for text in session.sql.session_setup():
-                await session.run(text, ())
+                await session.run(text, (), rows=False)
             if is_clustered(engine.dialect) is None:
                 note_cluster(engine.dialect, (await session.query(CLUSTER_QUESTION, {})).rows)
         except BaseException:
@@ -76,14 +76,14 @@ class AsyncioSession(Generic[D]):
         return session
 
     def query(self, statement: Statement, parameters: Parameters) -> Coroutine[Any, Any, Result]:
-        return self.run(*self._shared.compiler(statement, parameters))
+        return self.run(*self._shared.compiler(statement, parameters), rows=statement.rows)
 
-    async def run(self, text: str, arguments: Any) -> Result:
+    async def run(self, text: str, arguments: Any, *, rows: bool) -> Result:
         """Run one statement; a cancelled caller still waits a moment for its end."""
         loop = asyncio.get_running_loop()
         # not asyncio.shield(), which takes one more turn of the loop
         answered: asyncio.Future[Result] = loop.create_future()
-        task = _begin(loop, self._answer(answered, text, arguments))
+        task = _begin(loop, self._answer(answered, text, arguments, rows=rows))
         try:
             return await answered
         except asyncio.CancelledError:
@@ -94,10 +94,12 @@ class AsyncioSession(Generic[D]):
         except Exception as error:
             raise self._shared.faults.fault(error, sent=True) from error
 
-    async def _answer(self, answered: asyncio.Future[Result], text: str, arguments: Any) -> bool:
+    async def _answer(
+        self, answered: asyncio.Future[Result], text: str, arguments: Any, *, rows: bool
+    ) -> bool:
         """Run a statement for a caller who may go away meanwhile; return whether it was carried out."""
         try:
-            result = await self._shared.runner(self.driver, text, arguments)
+            result = await self._shared.runner(self.driver, text, arguments, rows)
         except asyncio.CancelledError:
             answered.cancel()
             raise
