@@ -134,7 +134,7 @@ class LockProvider(Protocol):
         """Hold several leases for a ``with`` block, all or none; yields them sorted by key, each key once.
 
         Whatever the orders in which callers name their keys, they cannot deadlock: who waits for one
-        key holds none of the others. Otherwise as ``hold``.
+        key holds the others for a moment at most (1 s, a quarter of the ttl). Otherwise as ``hold``.
         """
         ...
 
