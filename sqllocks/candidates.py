@@ -20,9 +20,18 @@ from sqllocks.protocols import AsyncElector, Elector
 from sqllocks.runtime.blocking import BlockingClock, drive
 from sqllocks.session_lock import AsyncTerm, Term, over
 
-__all__ = ["AsyncioCandidates", "BlockingCandidates"]
+__all__ = ["AsyncioCandidates", "BlockingCandidates", "check_blocking"]
 
 logger = logging.getLogger("sqllocks")
+
+
+def check_blocking(function: Callable[..., Any], instead: str) -> None:
+    """Raise ``TypeError`` for a coroutine function: called here, it would never be awaited."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - of an object, whose class defines it
+    ):
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise TypeError(f"{name}() is a coroutine function: use {instead} for it")
 
 
 class BlockingCandidates(Elector):
@@ -34,6 +43,8 @@ class BlockingCandidates(Elector):
     def run(
         self, key: str, on_elected: Callable[[Term], Any], *, stop: threading.Event | None = None
     ) -> None:
+        check_blocking(on_elected, "an Async elector")
+
         async def perform(seat: Seat, kept: Kept) -> BaseException | None:
             term = Term(seat.holding, kept, self._guards, key=key, stop=stop)
             try:

@@ -247,6 +247,8 @@ class AsyncMemoryElector(AsyncioCandidates):
 class _Leased(SqlLockProvider):
     """The lease side of an elector."""
 
+    _caller = "SqlElector"
+
     @property
     def dialect(self) -> str:
         return self._dialect
@@ -262,6 +264,8 @@ class _Leased(SqlLockProvider):
 
 class _AsyncLeased(AsyncSqlLockProvider):
     """The lease side of an elector."""
+
+    _caller = "AsyncSqlElector"
 
     @property
     def dialect(self) -> str:
@@ -279,6 +283,8 @@ class _AsyncLeased(AsyncSqlLockProvider):
 class _Locked(SqlLocker):
     """The session side of an elector."""
 
+    _caller = "SqlElector"
+
     def session_findings(self, before: Sequence[Finding], *, needed: bool) -> list[Finding]:
         return self._session_findings(before, needed=needed)
 
@@ -289,6 +295,8 @@ class _Locked(SqlLocker):
 
 class _AsyncLocked(AsyncSqlLocker):
     """The session side of an elector."""
+
+    _caller = "AsyncSqlElector"
 
     async def session_findings(self, before: Sequence[Finding], *, needed: bool) -> list[Finding]:
         return await self._session_findings(before, needed=needed)

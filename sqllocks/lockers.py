@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Dialect
@@ -129,6 +129,9 @@ class SqlLocker(_BlockingLocker):
     session locks exclude nobody. Safe to use from several threads.
     """
 
+    _caller: ClassVar[str] = "SqlLocker"
+    """What messages call it, also where a class of the library derives from it."""
+
     def __init__(
         self,
         bind: Any,
@@ -149,7 +152,7 @@ class SqlLocker(_BlockingLocker):
     ) -> None:
         plan = _plan(lease, heartbeat, pooler)
         bind = bind if direct_url is None else direct_url
-        engine = engine_for(bind, caller=type(self).__name__)
+        engine = engine_for(bind, caller=self._caller)
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._engine, self._table, self._plan, self._fencing = engine, locks, plan, fencing
         ttl = enforced_lease(engine.dialect.name, plan.lease)
@@ -210,6 +213,9 @@ class AsyncSqlLocker(_AsyncioLocker):
     heartbeat runs in that loop on purpose, because a loop that cannot send it cannot step down either.
     """
 
+    _caller: ClassVar[str] = "AsyncSqlLocker"
+    """What messages call it, also where a class of the library derives from it."""
+
     def __init__(
         self,
         bind: Any,
@@ -230,7 +236,7 @@ class AsyncSqlLocker(_AsyncioLocker):
     ) -> None:
         plan = _plan(lease, heartbeat, pooler)
         bind = bind if direct_url is None else direct_url
-        engine = async_engine_for(bind, caller=type(self).__name__)
+        engine = async_engine_for(bind, caller=self._caller)
         clock = AsyncioClock()
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._engine, self._table, self._plan, self._fencing = engine, locks, plan, fencing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Dialect
@@ -49,6 +49,9 @@ class SqlLockProvider(BlockingForm):
     or a short ttl.
     """
 
+    _caller: ClassVar[str] = "SqlLockProvider"
+    """What messages call it, also where a class of the library derives from it."""
+
     def __init__(
         self,
         bind: Any,
@@ -59,7 +62,7 @@ class SqlLockProvider(BlockingForm):
         schema: str | None = None,
         combine: bool = True,
     ) -> None:
-        engine = engine_for(bind, caller=type(self).__name__)
+        engine = engine_for(bind, caller=self._caller)
         self._dialect = engine.dialect.name
         locks = core_locks(MetaData(), name=table, schema=schema)
         self._sessions = BlockingSessions(engine, locks)
@@ -111,6 +114,9 @@ class AsyncSqlLockProvider(AsyncioForm):
     there, or a short ttl.
     """
 
+    _caller: ClassVar[str] = "AsyncSqlLockProvider"
+    """What messages call it, also where a class of the library derives from it."""
+
     def __init__(
         self,
         bind: Any,
@@ -121,7 +127,7 @@ class AsyncSqlLockProvider(AsyncioForm):
         schema: str | None = None,
         combine: bool = True,
     ) -> None:
-        engine = async_engine_for(bind, caller=type(self).__name__)
+        engine = async_engine_for(bind, caller=self._caller)
         self._dialect = engine.dialect.name
         clock = AsyncioClock()
         locks = core_locks(MetaData(), name=table, schema=schema)

@@ -21,6 +21,8 @@ __all__ = ["Ending", "KeepingProvider", "give_back", "telling"]
 class KeepingProvider(SqlLockProvider):
     """Does what ``hold`` does in two steps: between them there is no keeper, and so no second thread."""
 
+    _caller = "the command line"
+
     def take(self, lock_key: str, *, ttl: float, owner_token: str, wait: float) -> Grant:
         """Return a lease that nobody keeps yet, or raise as ``require_acquire``."""
         want = self._leases.names.want(lock_key, ttl, owner_token)

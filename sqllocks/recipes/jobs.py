@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 
+from sqllocks.candidates import check_blocking
 from sqllocks.electors import AsyncMemoryElector, MemoryElector
 from sqllocks.errors import LockValidationError
 from sqllocks.model import Seconds
@@ -87,6 +88,10 @@ class JobRunner(_Jobs):
     ) -> None:
         super().__init__(key, on_error)
         self._elector = elector
+
+    def _add(self, fn: Callable[..., Any], interval: Seconds | None, immediate: bool) -> None:
+        check_blocking(fn, "AsyncJobRunner")
+        super()._add(fn, interval, immediate)
 
     def add(self, fn: BlockingJob) -> Self:
         """Have ``fn`` called once in each term; it may run until ``term.lost``.

@@ -34,6 +34,25 @@ _DRIVERS = {
     },
 }
 _DRIVER_NAMES = {"sqlite3": "pysqlite", "MySQLdb": "mysqldb"}
+# the packages of drivers that no extra brings, by their names in a URL
+_PACKAGES = {
+    "asyncmy": "asyncmy",
+    "cymysql": "cymysql",
+    "mariadbconnector": "mariadb",
+    "mysqlconnector": "mysql-connector-python",
+    "mysqldb": "mysqlclient",
+    "pg8000": "pg8000",
+    "psycopg2": "psycopg2-binary",
+    "psycopg2cffi": "psycopg2cffi",
+}
+_IN_MEMORY = {
+    "SqlLockProvider": "MemoryLockProvider or create_provider",
+    "SqlLocker": "MemoryLocker or create_locker",
+    "SqlElector": "MemoryElector or create_elector",
+    "AsyncSqlLockProvider": "AsyncMemoryLockProvider or create_async_provider",
+    "AsyncSqlLocker": "AsyncMemoryLocker or create_async_locker",
+    "AsyncSqlElector": "AsyncMemoryElector or create_async_elector",
+}
 
 
 def engine_for(bind: Any, *, caller: str) -> Engine:
@@ -47,7 +66,7 @@ def engine_for(bind: Any, *, caller: str) -> Engine:
     if isinstance(bind, sessionmaker):
         bind = _bind_of(bind.kw, "sessionmaker", "Engine")
     if isinstance(bind, str | URL):
-        return cast("Engine", _from_url(bind, asyncio=False))
+        return cast("Engine", _from_url(bind, caller, asyncio=False))
     if isinstance(bind, AsyncEngine | async_sessionmaker):
         _wrong(bind, caller, f"use Async{caller.removeprefix('Async')} for it")
     if not isinstance(bind, Engine):
@@ -61,7 +80,7 @@ def async_engine_for(bind: Any, *, caller: str) -> AsyncEngine:
     if isinstance(bind, async_sessionmaker):
         bind = _bind_of(bind.kw, "async_sessionmaker", "AsyncEngine")
     if isinstance(bind, str | URL):
-        return cast("AsyncEngine", _from_url(bind, asyncio=True))
+        return cast("AsyncEngine", _from_url(bind, caller, asyncio=True))
     if isinstance(bind, Engine | sessionmaker):
         _wrong(bind, caller, f"use {caller.removeprefix('Async')} for it")
     if not isinstance(bind, AsyncEngine):
@@ -114,14 +133,17 @@ def parsed(text: str | URL) -> URL:
         ) from None
 
 
-def _from_url(text: str | URL, *, asyncio: bool) -> Any:
+def _from_url(text: str | URL, caller: str, *, asyncio: bool) -> Any:
     url = _with_driver(parsed(text), asyncio=asyncio)
+    if url.drivername == "memory":
+        remedy = f": use {_IN_MEMORY[caller]}" if caller in _IN_MEMORY else ""
+        raise BackendUnsupported(f"memory:// is the memory of one process and no database{remedy}")
     _check_url(url)
     try:
         make = create_async_engine if asyncio else create_engine
         engine: Any = make(url, poolclass=NullPool)
     except ModuleNotFoundError as error:
-        raise _no_driver(url.get_backend_name(), error.name or "") from error
+        raise _no_driver(url, error.name or "", asyncio=asyncio) from error
     except NoSuchModuleError as error:
         raise BackendUnsupported(
             f"SQLAlchemy has no dialect {url.drivername!r}; use one of "
@@ -148,15 +170,20 @@ def _with_driver(url: URL, *, asyncio: bool) -> URL:
     modules = _DRIVERS[asyncio][name]
     found = next((module for module in modules if find_spec(module) is not None), None)
     if found is None:
-        raise _no_driver(name, modules[0])
+        raise _no_driver(url.set(drivername=name), modules[0], asyncio=asyncio)
     return url.set(drivername=f"{name}+{_DRIVER_NAMES.get(found, found)}")
 
 
-def _no_driver(backend: str, module: str) -> BackendUnsupported:
-    extra = "mysql" if backend == "mariadb" else backend
-    return BackendUnsupported(
-        f"the driver {module!r} for {backend} is not installed: pip install 'sqllocks[{extra}]'"
-    )
+def _no_driver(url: URL, module: str, *, asyncio: bool) -> BackendUnsupported:
+    backend = url.get_backend_name()
+    package = _PACKAGES.get(url.drivername.partition("+")[2])
+    if package is None:
+        extra = "mysql" if backend == "mariadb" else backend
+        remedy = f"pip install 'sqllocks[{extra}]'"
+    else:
+        usual = _DRIVERS[asyncio][backend][0]
+        remedy = f"pip install {package}, or leave the driver out of the URL ({usual})"
+    return BackendUnsupported(f"the driver {module!r} for {backend} is not installed: {remedy}")
 
 
 def _check_url(url: URL) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from sqlalchemy import create_engine, event, pool
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from sqllocks import AsyncSqlLockProvider, LockValidationError, SqlLockProvider
+from sqllocks import (
+    AsyncSqlElector,
+    AsyncSqlLockProvider,
+    BackendUnsupported,
+    LockValidationError,
+    SqlElector,
+    SqlLocker,
+    SqlLockProvider,
+)
 from tests.conformance.calls import TTL
 from tests.conformance.polling import until
 from tests.conformance.subject import Subject
@@ -174,6 +183,51 @@ def test_a_bind_of_the_other_form_names_the_class_to_use(form: type) -> None:
         with pytest.raises(TypeError) as caught:
             form(bind)
         assert re.search(rf"\b{right}\b", str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("form", [SqlElector, AsyncSqlElector])
+def test_an_elector_is_called_by_its_own_name(form: Any) -> None:
+    engines = {SqlElector: create_async_engine(f"sqlite+aiosqlite:///{FILE}")}
+    with pytest.raises(TypeError, match=rf"^{form.__name__} cannot be bound to .*\b\w*SqlElector\b"):
+        form(engines.get(form) or create_engine(f"sqlite:///{FILE}"))
+
+
+@pytest.mark.parametrize(
+    ("form", "remedy"),
+    [
+        (SqlLockProvider, "MemoryLockProvider or create_provider"),
+        (AsyncSqlLockProvider, "AsyncMemoryLockProvider or create_async_provider"),
+        (SqlLocker, "MemoryLocker or create_locker"),
+        (AsyncSqlElector, "AsyncMemoryElector or create_async_elector"),
+    ],
+)
+def test_the_address_of_memory_names_who_takes_it(form: Any, remedy: str) -> None:
+    with pytest.raises(BackendUnsupported, match=f"use {remedy}$"):
+        form("memory://")
+
+
+@pytest.mark.parametrize(
+    ("driver", "module", "package"),
+    [
+        ("postgresql+psycopg2", "psycopg2", "psycopg2-binary, or leave the driver out of the URL (psycopg)"),
+        ("postgresql+pg8000", "pg8000", "pg8000, or leave the driver out of the URL (psycopg)"),
+        ("mysql+mysqldb", "MySQLdb", "mysqlclient, or leave the driver out of the URL (pymysql)"),
+        ("mariadb+asyncmy", "asyncmy", "asyncmy, or leave the driver out of the URL (aiomysql)"),
+        ("postgresql+psycopg", "psycopg", "'sqllocks[postgresql]'"),
+        ("mariadb+pymysql", "pymysql", "'sqllocks[mysql]'"),
+        ("sqlite+aiosqlite", "aiosqlite", "'sqllocks[sqlite]'"),
+    ],
+)
+def test_a_missing_driver_names_the_package_that_has_it(
+    driver: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None makes the import fail as it does where the package is not installed
+    monkeypatch.setitem(sys.modules, module, None)
+    form: Any = AsyncSqlLockProvider if module in {"asyncmy", "aiosqlite"} else SqlLockProvider
+    with pytest.raises(BackendUnsupported) as caught:
+        form(f"{driver}://host/db")
+    assert str(caught.value).endswith(f"is not installed: pip install {package}")
+    assert repr(module) in str(caught.value)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +23,10 @@ from sqllocks import (
     BackendUnsupported,
     LeaseLost,
     LockValidationError,
+    MemoryElector,
     SchemaMissing,
     SqlElector,
+    Term,
 )
 from sqllocks.core import electing
 from sqllocks.dialects.base import Statement
@@ -487,3 +490,14 @@ WRONG: list[dict[str, Any]] = [
 def test_a_wrong_argument_is_told_before_any_sql(wrong: dict[str, Any]) -> None:
     with pytest.raises(LockValidationError):
         SqlElector("postgresql+psycopg://nobody@127.0.0.1:1/none", **wrong)
+
+
+def test_a_blocking_elector_refuses_a_coroutine_function() -> None:
+    async def lead(term: Term) -> None:
+        """Would never be awaited."""
+
+    with MemoryElector() as elector:
+        for callback in (lead, partial(lead)):
+            with pytest.raises(TypeError, match="is a coroutine function: use an Async elector"):
+                elector.run("key", callback)
+        assert elector.leader("key") is None

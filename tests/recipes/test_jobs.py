@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -181,3 +182,19 @@ def test_an_interval_is_above_zero(interval: float) -> None:
         JobRunner(None, KEY).every(interval, print)
     with pytest.raises(LockValidationError):
         AsyncJobRunner(None, KEY).every(interval, nothing)
+
+
+def test_a_blocking_runner_refuses_a_coroutine_function() -> None:
+    async def work() -> None:
+        """Would never be awaited."""
+
+    class Callable:
+        async def __call__(self, term: Term) -> None:
+            """Would never be awaited either."""
+
+    runner = JobRunner(None, KEY)
+    for job in (work, partial(work), Callable()):
+        for add in (runner.add, partial(runner.every, 1)):
+            with pytest.raises(TypeError, match="is a coroutine function: use AsyncJobRunner"):
+                add(job)
+    runner.add(lambda: None).every(1, print)
