@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, update
 
-from sqllocks.dialects.base import NOTHING, Parameters, Statement, Want
+from sqllocks.dialects.base import NOTHING, Statement
 from sqllocks.dialects.mysql import MysqlLeases
 
 __all__ = ["MariadbLeases"]
@@ -37,10 +37,8 @@ class MariadbLeases(MysqlLeases):
         )
         granted = {**self._grant(want), "fencing_token": self.telling(self._since_epoch(columns.acquired_at))}
         self.claim = self._plainly(self.claim, self.free, granted, counted=False)
-        # a minimum hold is rare, and its parameters cost the client more than the statement costs the server
-        now = {"attempt": NOTHING, "expires_at": self.clock()}
         self.release = self._plainly(self.release, mine, self._freed(want))
-        self._release_now = self._plainly(self.release, mine, now)
+        self.release_now = self._plainly(self.release_now, mine, self._freed_now(want))
 
     def _plainly(
         self,
@@ -55,11 +53,6 @@ class MariadbLeases(MysqlLeases):
         change = update(self.table).where(key, which).ordered_values(*values.items())
         single = Statement(f"{statement.name}_row", change, rows=False, counted=counted)
         return replace(statement, single=single)
-
-    def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
-        if statement is self.release and len(wants) == 1 and wants[0].ttl == 0:
-            return super().asked(self._release_now, wants)
-        return super().asked(statement, wants)
 
     def session_setup(self) -> Sequence[str]:
         # a later value of an UPDATE is computed from the columns set before, unless this mode is on

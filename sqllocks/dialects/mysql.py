@@ -105,6 +105,7 @@ class MysqlLeases(LeaseDialect):
         self.renew = self._both("renew", self._own, self._renewed, self.changing)
         self.revive = self._both("revive", self._was_own, self._renewed, self.changing)
         self.release = self._both("release", self._releasable, self._freed, self.changing)
+        self.release_now = self._both("release", self._releasable, self._freed_now, self.changing)
         self.break_ = self._both("break", self._any, self._broken, self.changing)
         if self.counts:
             self.won = self._selected("won", self._has, self._told(self._row))
@@ -127,6 +128,9 @@ class MysqlLeases(LeaseDialect):
         )
 
     def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
+        # a minimum hold is rare, and its many parameters cost the client and the parser something
+        if statement is self.release and not any(want.ttl for want in wants):
+            statement = self.release_now
         if len(wants) == 1 and statement.single is not None:
             element = self._element(wants[0])
             if all(self._plain(value) for value in element.values() if isinstance(value, str)):
@@ -243,6 +247,9 @@ class MysqlLeases(LeaseDialect):
 
     def _freed(self, want: FromClause) -> Mapping[str, Any]:
         return self._released(self.table.c, want.c, lambda start: self._after(start, want))
+
+    def _freed_now(self, _: FromClause) -> Mapping[str, Any]:
+        return {"attempt": NOTHING, "expires_at": self.clock()}
 
     def _broken(self, want: FromClause) -> Mapping[str, Any]:
         return {"owner_token": want.c.o, "attempt": NOTHING, "expires_at": self.clock()}

@@ -71,6 +71,19 @@ RETURNING core_locks.lock_key;
 UPDATE core_locks SET owner_token=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN concat('released:', %s) ELSE core_locks.owner_token END, attempt=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN 'released' ELSE '' END, expires_at=CASE WHEN (%s > 0 AND timestampadd(MICROSECOND, %s, core_locks.acquired_at) > SYSDATE(6)) THEN timestampadd(MICROSECOND, %s, core_locks.acquired_at) ELSE SYSDATE(6) END
 WHERE core_locks.lock_key = %s AND core_locks.owner_token = %s AND (%s = '' OR core_locks.attempt = %s) AND core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6);
 
+-- release
+INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
+FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k
+WHERE l.owner_token = w.o AND (w.a = '' OR l.attempt = w.a) AND l.attempt != '' AND l.expires_at > SYSDATE(6)
+ORDER BY w.k
+FOR UPDATE SKIP LOCKED
+ON DUPLICATE KEY UPDATE attempt = '', expires_at = SYSDATE(6)
+RETURNING core_locks.lock_key;
+
+-- release_row, single
+UPDATE core_locks SET attempt='', expires_at=SYSDATE(6)
+WHERE core_locks.lock_key = %s AND core_locks.owner_token = %s AND (%s = '' OR core_locks.attempt = %s) AND core_locks.attempt != '' AND core_locks.expires_at > SYSDATE(6);
+
 -- break
 INSERT INTO core_locks (lock_key, owner_token, attempt, kind, holder, server_lock, fencing_token, acquired_at, expires_at) SELECT STRAIGHT_JOIN l.lock_key, l.owner_token, l.attempt, l.kind, l.holder, l.server_lock, l.fencing_token, l.acquired_at, l.expires_at
 FROM json_table(%s, '$[*]' COLUMNS (k VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[0]', o VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]', a VARCHAR(32) CHARACTER SET utf8mb4 PATH '$[2]', t BIGINT PATH '$[3]')) AS w INNER JOIN core_locks AS l FORCE INDEX (PRIMARY) ON l.lock_key = w.k

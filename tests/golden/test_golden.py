@@ -60,6 +60,7 @@ def compiled(name: str) -> str:
         leases.renew,
         leases.own,
         leases.release,
+        leases.release_now,
         leases.break_,
         leases.read,
         leases.list,
