@@ -16,7 +16,7 @@ from sqllocks.errors import BackendUnsupported, LockValidationError
 from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.lockers import AsyncSqlLocker, SqlLocker
 from sqllocks.model import Seconds
-from sqllocks.policy import checked_lease, checked_prefix, checked_retry, checked_wait
+from sqllocks.policy import HEARTBEAT, checked_lease, checked_prefix, checked_retry, checked_wait
 from sqllocks.providers import AsyncSqlLockProvider, SqlLockProvider
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, drive
@@ -51,7 +51,7 @@ class SqlElector(BlockingCandidates):
         *,
         strategy: str = "auto",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,
@@ -118,7 +118,7 @@ class AsyncSqlElector(AsyncioCandidates):
         *,
         strategy: str = "auto",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,
@@ -179,7 +179,7 @@ class MemoryElector(BlockingCandidates):
         self,
         *,
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,
@@ -213,7 +213,7 @@ class AsyncMemoryElector(AsyncioCandidates):
         self,
         *,
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,

@@ -22,6 +22,7 @@ from sqllocks.fencing import Guards, MemoryGuards
 from sqllocks.model import LockInfo, Seconds
 from sqllocks.naming import LockNames, checked_naming
 from sqllocks.policy import (
+    HEARTBEAT,
     checked_lease,
     checked_most,
     checked_pooler,
@@ -138,7 +139,7 @@ class SqlLocker(_BlockingLocker):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         naming: str = "sha256",
         prefix: str = "",
         direct_url: Any = None,
@@ -222,7 +223,7 @@ class AsyncSqlLocker(_AsyncioLocker):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         naming: str = "sha256",
         prefix: str = "",
         direct_url: Any = None,
@@ -298,7 +299,7 @@ class AsyncSqlLocker(_AsyncioLocker):
 class MemoryLocker(_BlockingLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
-    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT) -> None:
         plan = _plan(lease, heartbeat, None)
         room = self._find()
         leases = Leases(BlockingClock(), room.backend, namespace=room.namespace, lines=room.lines)
@@ -319,7 +320,7 @@ class MemoryLocker(_BlockingLocker):
 class AsyncMemoryLocker(_AsyncioLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
-    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
+    def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT) -> None:
         plan = _plan(lease, heartbeat, None)
         room = self._find()
         self._clock = AsyncioClock()

@@ -80,8 +80,14 @@ LONGEST_RETRY = 600_000_000
 """Microseconds for which a release without a known ttl is tried further."""
 UNPINNED_PATIENCE = 1.0
 """Seconds for which a lease past its deadline waits for the renewal that follows a guarded transaction."""
-HEARTBEAT = 5.0
-"""Longest default pause between two heartbeats, in seconds."""
+
+
+class _LeftOut(int):
+    """The default that a signature shows; an equal number that somebody gave is another object."""
+
+
+HEARTBEAT = _LeftOut(5)
+"""Longest pause between two heartbeats where none was given, in seconds."""
 WAIT_FLOOR = 0.01
 """Shortest pause of a waiter between two looks, in seconds."""
 WAIT_CEILING = 0.5
@@ -141,11 +147,11 @@ def checked_wait(wait: Any) -> float | None:
 def checked_lease(lease: Any, heartbeat: Any) -> tuple[float, float]:
     """Return lease and heartbeat in seconds, or raise ``LockValidationError``.
 
-    A heartbeat that is ``None`` is the usual one, where the lease is long enough for it.
+    A heartbeat that was left out, or is ``None``, is the usual one or a third of a shorter lease.
     """
     long = checked_ttl(lease, name="lease") / 1_000_000
-    if heartbeat is None:
-        return long, min(HEARTBEAT, long / 3)
+    if heartbeat is None or heartbeat is HEARTBEAT:
+        return long, min(float(HEARTBEAT), long / 3)
     short = _seconds("heartbeat", heartbeat)
     if not 0 < short * 3 <= long:
         raise LockValidationError(

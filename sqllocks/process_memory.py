@@ -9,6 +9,7 @@ from typing import Any
 from sqllocks.electors import PREFIX, AsyncMemoryElector, MemoryElector
 from sqllocks.lockers import AsyncMemoryLocker, MemoryLocker
 from sqllocks.model import Seconds
+from sqllocks.policy import HEARTBEAT
 from sqllocks.providers import AsyncMemoryLockProvider, MemoryLockProvider
 from sqllocks.runtime.rooms import MemoryRoom, process_memory
 
@@ -47,7 +48,9 @@ class AsyncProcessLockProvider(AsyncMemoryLockProvider):
 class ProcessLocker(MemoryLocker):
     """Session locks in the one memory of this process."""
 
-    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
+    def __init__(
+        self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT
+    ) -> None:
         self._namespace = namespace
         super().__init__(lease=lease, heartbeat=heartbeat)
 
@@ -58,7 +61,9 @@ class ProcessLocker(MemoryLocker):
 class AsyncProcessLocker(AsyncMemoryLocker):
     """Session locks in the one memory of this process."""
 
-    def __init__(self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = None) -> None:
+    def __init__(
+        self, *, namespace: str = "", lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT
+    ) -> None:
         self._namespace = namespace
         super().__init__(lease=lease, heartbeat=heartbeat)
 
@@ -74,7 +79,7 @@ class ProcessElector(MemoryElector):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,
@@ -94,7 +99,7 @@ class AsyncProcessElector(AsyncMemoryElector):
         *,
         namespace: str = "",
         lease: Seconds = 15,
-        heartbeat: Seconds | None = None,
+        heartbeat: Seconds | None = HEARTBEAT,
         retry: Seconds = 2,
         prefix: str = PREFIX,
         on_error: Callable[[BaseException], Any] | None = None,

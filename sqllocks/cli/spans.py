@@ -8,15 +8,15 @@ import click
 
 from sqllocks.addresses import seconds_in
 
-__all__ = ["ABOUT_SPANS", "SPAN", "SpanRange"]
+__all__ = ["SPAN", "SpanRange"]
 
-ABOUT_SPANS = "a time such as 30, 500ms, 30s, 5m or 2h"
+_NAME = "time such as 30, 500ms, 30s, 5m or 2h"
 
 
 class _Span(click.types.FloatParamType):
     """Seconds, whatever their number; the library says what is too short or too long."""
 
-    name = ABOUT_SPANS
+    name = _NAME
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(_seconds(value), param, ctx)
@@ -25,7 +25,7 @@ class _Span(click.types.FloatParamType):
 class SpanRange(click.FloatRange):
     """Seconds within limits."""
 
-    name = ABOUT_SPANS
+    name = _NAME
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(_seconds(value), param, ctx)

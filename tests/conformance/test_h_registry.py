@@ -41,7 +41,7 @@ from sqllocks import (
     register_provider,
 )
 from sqllocks.addresses import for_elector, for_locker, for_provider
-from sqllocks.policy import checked_lease
+from sqllocks.policy import HEARTBEAT, checked_lease
 from tests.conformance.polling import until
 from tests.servers import fresh_database, require_server
 
@@ -227,7 +227,7 @@ def test_c088_absent_ones_have_their_defaults() -> None:
     # a short lease alone has a heartbeat that goes with it
     assert for_elector(make_url("postgresql://h/db?lease=6"), {})[1] == {"lease": 6.0}
     for lease, heartbeat in ((6, 2.0), (0.7, 0.7 / 3), (15, 5.0), (3600, 5.0), (timedelta(seconds=3), 1.0)):
-        assert checked_lease(lease, None)[1] == heartbeat
+        assert checked_lease(lease, None)[1] == checked_lease(lease, HEARTBEAT)[1] == heartbeat
 
 
 @pytest.mark.parametrize(
@@ -240,6 +240,7 @@ def test_c088_absent_ones_have_their_defaults() -> None:
 def test_a_short_lease_alone_will_do_and_a_heartbeat_that_is_too_long_will_not(form: Any) -> None:
     address = () if "Memory" in form.__name__ else ("postgresql://me@127.0.0.1:1/db",)
     form(*address, lease=6)
+    form(*address, lease=6, heartbeat=None)
     with pytest.raises(LockValidationError, match="heartbeat"):
         form(*address, lease=6, heartbeat=5)
 
