@@ -190,8 +190,6 @@ class LeaseDialect(ABC):
     revive: Statement
     """Renews one's own grant although it has expired, where nobody has taken it."""
     release: Statement
-    release_now: Statement | None = None
-    """The same for elements without a minimum hold, where that costs less."""
     break_: Statement
     won: Statement | None = None
     """Tells of a batch what its very attempts hold, where a claim is only counted."""
