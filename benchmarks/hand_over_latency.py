@@ -16,8 +16,8 @@ from benchmarks.contenders import Family, Place
 from benchmarks.teams import Team, all_entries, team
 from benchmarks.turns import Row, Settings, told
 
-ROUNDS = 30
-MOST_SECONDS = 4.0
+ROUNDS = 20
+MOST_SECONDS = 2.5
 """For one contender: some wait for half a second each time."""
 HELD = 0.03
 
