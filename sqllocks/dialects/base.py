@@ -59,6 +59,8 @@ class Statement:
     """The same for a batch of one, where that is cheaper for the server."""
     needs: Sequence[str] = ()
     """The parameters of a batch that it takes, where those are not all."""
+    at_once: Statement | None = None
+    """For a release: the same for elements without a minimum hold, where that costs less."""
     counted: bool = False
     """For a single element: the count of changed rows is its whole answer."""
 

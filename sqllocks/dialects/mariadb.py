@@ -37,8 +37,9 @@ class MariadbLeases(MysqlLeases):
         )
         granted = {**self._grant(want), "fencing_token": self.telling(self._since_epoch(columns.acquired_at))}
         self.claim = self._plainly(self.claim, self.free, granted, counted=False)
-        self.release = self._plainly(self.release, mine, self._freed(want))
-        self.release_now = self._plainly(self.release_now, mine, self._freed_now(want))
+        assert self.release.at_once is not None
+        at_once = self._plainly(self.release.at_once, mine, self._freed_now(want))
+        self.release = replace(self._plainly(self.release, mine, self._freed(want)), at_once=at_once)
 
     def _plainly(
         self,

@@ -104,8 +104,9 @@ class MysqlLeases(LeaseDialect):
         self.insert = Statement("insert", self._insert(self._wanted()), rows=False)
         self.renew = self._both("renew", self._own, self._renewed, self.changing)
         self.revive = self._both("revive", self._was_own, self._renewed, self.changing)
-        self.release = self._both("release", self._releasable, self._freed, self.changing)
-        self.release_now = self._both("release", self._releasable, self._freed_now, self.changing)
+        at_once = self._both("release", self._releasable, self._freed_now, self.changing)
+        release = self._both("release", self._releasable, self._freed, self.changing)
+        self.release = replace(release, at_once=at_once)
         self.break_ = self._both("break", self._any, self._broken, self.changing)
         if self.counts:
             self.won = self._selected("won", self._has, self._told(self._row))
@@ -129,8 +130,8 @@ class MysqlLeases(LeaseDialect):
 
     def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
         # a minimum hold is rare, and its many parameters cost the client and the parser something
-        if statement is self.release and not any(want.ttl for want in wants):
-            statement = self.release_now
+        if statement.at_once is not None and not any(want.ttl for want in wants):
+            statement = statement.at_once
         if len(wants) == 1 and statement.single is not None:
             element = self._element(wants[0])
             if all(self._plain(value) for value in element.values() if isinstance(value, str)):

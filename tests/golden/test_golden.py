@@ -60,7 +60,7 @@ def compiled(name: str) -> str:
         leases.renew,
         leases.own,
         leases.release,
-        getattr(leases, "release_now", None),  # without a minimum hold
+        leases.release.at_once,
         leases.break_,
         leases.read,
         leases.list,
