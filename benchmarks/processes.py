@@ -40,7 +40,7 @@ def measure(place: Place, settings: Settings) -> Iterator[Row]:
 def _together(workers: Team, entries: list[Entry], count: int, server: str, settings: Settings) -> list[Row]:
     case = f"{count} process{'es' * (count > 1)}"
     rows = [Row("processes", server, case, each.label, each.family, "cycles/s") for each in entries]
-    for number in range(min(settings.turns, 3)):
+    for number in range(min(settings.turns, 2)):
         at = number % len(rows)
         for row in rows[at:] + rows[:at]:
             if not row.note:
