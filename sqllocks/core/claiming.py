@@ -73,7 +73,7 @@ class Claims:
         except (GeneratorExit, LockError):
             raise
         except BaseException:
-            await self._undo(wants)
+            await self.undo(wants)
             raise
 
     async def _claim_on(
@@ -89,13 +89,14 @@ class Claims:
             return [self._grant(want, answers[want.key], sent) for want in wants]
         won = [want for want in wants if answers[want.key].verdict is Verdict.DONE]
         if won:
-            await self._undo(won)
+            await self.undo(won)
         self._refuse_unknown(wants, answers)
         return [
             self._grant(want, answers[want.key], sent, acquired=False, busy=want not in won) for want in wants
         ]
 
-    async def _undo(self, wants: Sequence[Want]) -> None:
+    async def undo(self, wants: Sequence[Want]) -> None:
+        """Give back what was granted, or may have been."""
         # a release reads its ttl as a minimum hold
         await self._releases.give_back(*(want._replace(ttl=0) for want in wants))
 
@@ -127,7 +128,7 @@ class Claims:
             if Verdict.REFUSED in verdicts or Verdict.SKIPPED not in verdicts:
                 return answers
         if doubt or (fault.kind in REFUSALS and _may_hold(wants, rows)):
-            await self._undo(wants)
+            await self.undo(wants)
         raise self._names.error(fault, "acquire", wants[0].key) from fault.__cause__
 
 

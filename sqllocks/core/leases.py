@@ -61,7 +61,7 @@ class Leases:
         lines = lines or Lines()
         backend.freed = lines.freed
         self._waiting = Waiting(clock, backend, self.claims, self.names, lines, wakeups=wakeups)
-        self._several = Several(clock, self.claims, self.releases, self._waiting)
+        self._several = Several(clock, self.claims, self._waiting)
 
     _keeper: Keeper | None = None
     pinning: Pinning
@@ -134,6 +134,10 @@ class Leases:
     async def release_many(self, lock_keys: Iterable[str], *, owner_token: str) -> list[bool]:
         owner = checked_owner(owner_token)
         wants = [Want(key, owner) for key in self.names.inner_all(lock_keys)]
+        return await self._released(wants)
+
+    async def _released(self, wants: Sequence[Want]) -> list[bool]:
+        """Release, and let the keeper go on trying what could not be settled."""
         try:
             return await self.releases.release_all(wants)
         except BackendUnavailable:
@@ -142,7 +146,6 @@ class Leases:
             raise
 
     async def _release_later(self, want: Want) -> None:
-        """Let the keeper go on trying what could not be settled."""
         if self._keeper is None:
             return
         try:
@@ -165,11 +168,7 @@ class Leases:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token))
         if self._keeper is not None and self.pinning.postponed(want):
             return True  # a guarded transaction of this process has it; done when that ends
-        try:
-            return (await self.releases.release_all([want]))[0]
-        except BackendUnavailable:
-            await self._release_later(want)
-            raise
+        return (await self._released([want]))[0]
 
     async def extend(self, lock_key: str, *, owner_token: str, ttl: Seconds) -> LockHandle | None:
         want = Want(self.names.inner(lock_key), checked_owner(owner_token), ttl=checked_ttl(ttl))

@@ -29,12 +29,11 @@ class Releases:
         self._backend = backend
         self._names = names
 
-    async def release(self, want: Want) -> bool:
-        """Free the key; ``False`` where this owner does not hold it. Carried on when interrupted."""
-        return (await self.release_all([want]))[0]
-
     async def release_all(self, wants: Sequence[Want]) -> list[bool]:
-        """The same for several keys in one statement; what one of them meets does not keep the others."""
+        """Free keys in one statement; ``False`` for one that its owner does not hold.
+
+        What one of them meets does not keep the others. Carried on when interrupted.
+        """
         outcome: Answers | Fault
         try:
             # once right here, because nearly every call ends with that, and each coroutine costs it something

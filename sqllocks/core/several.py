@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from sqllocks.backends.port import Clock
 from sqllocks.core.claiming import Claims, Grant
 from sqllocks.core.faults import busy
-from sqllocks.core.releasing import Releases
 from sqllocks.core.waiting import Waiting
 from sqllocks.dialects.base import Want
 from sqllocks.policy import fresh_token
@@ -32,10 +31,9 @@ class Several:
     earliest key. If each gave back at once, they could go on in step with each other for ever.
     """
 
-    def __init__(self, clock: Clock, claims: Claims, releases: Releases, waiting: Waiting) -> None:
+    def __init__(self, clock: Clock, claims: Claims, waiting: Waiting) -> None:
         self._clock = clock
         self._claims = claims
-        self._releases = releases
         self._waiting = waiting
 
     async def grant(self, wants: Sequence[Want], longest: float | None) -> list[Grant]:
@@ -48,7 +46,7 @@ class Several:
             if first is None:
                 grants = await self._claims.claim_all(wants)
             else:
-                got = await self._waiting.wait_for(_again(first), longest, since=started)
+                got = await self._waiting.wait_for(first, longest, since=started)
                 grants = await self._beside(got, [want for want in wants if want.key != got.want.key], end)
             refused = _refused(grants)
             if refused is None:
@@ -66,10 +64,10 @@ class Several:
         except GeneratorExit:  # nothing may be awaited here
             raise
         except BaseException:
-            await self._give_back(first)
+            await self._claims.undo([first.want])
             raise
         if _refused(grants) is not None:
-            await self._give_back(first)
+            await self._claims.undo([first.want])
             return grants
         return [first, *grants]
 
@@ -91,10 +89,6 @@ class Several:
             # who is to yield has about as many statements to send, with the same delays
             pause = max(now - asked, SHORTEST_PAUSE)
             await self._clock.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - nothing secret
-
-    async def _give_back(self, grant: Grant) -> None:
-        # a release reads its ttl as a minimum hold
-        await self._releases.give_back(grant.want._replace(ttl=0))
 
 
 def _refused(grants: Sequence[Grant]) -> Grant | None:

@@ -225,7 +225,7 @@ jumps_the_line: Makes = partial(provider, lines=_Pushy)
 
 
 class _Partial(Claims):
-    async def _undo(self, wants: Sequence[Want]) -> None:
+    async def undo(self, wants: Sequence[Want]) -> None:
         """Keep what was won."""
 
 
