@@ -61,13 +61,13 @@ from sqllocks.dialects.postgresql_errors import fault_kind
 from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signal, signals
 from sqllocks.schema import POSTGRESQL_STORAGE
 
-__all__ = ["LOCK_TIMEOUT", "PARTS", "PLACE", "PostgresqlRows"]
+__all__ = ["PostgresqlRows"]
 
 _MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", Interval)
 
 _SIGNALS: tuple[str, str, Any] = ("signals", "s", Integer)
 # the arrays of a batch, and what their columns are called
-PARTS: Sequence[tuple[str, str, Any]] = (
+_PARTS: Sequence[tuple[str, str, Any]] = (
     ("keys", "k", Text),
     ("owners", "o", Text),
     ("attempts", "a", Text),
@@ -88,9 +88,9 @@ _ELEMENTS: Mapping[str, Callable[[Want], Any]] = {
     "server_locks": attrgetter("server_lock"),
 }
 
-LOCK_TIMEOUT = "200ms"
+_LOCK_TIMEOUT = "200ms"
 """For a claim: an insert waits for somebody else's uncommitted row of the same key."""
-PLACE: ColumnElement[Any] = literal_column("ctid")
+_PLACE: ColumnElement[Any] = literal_column("ctid")
 """Where a row is: it is found again there without another search."""
 
 
@@ -98,20 +98,17 @@ class PostgresqlRows(LeaseDialect):
     """Statements on rows, which answer for every element of a batch."""
 
     name: ClassVar[str] = "postgresql"
-    parts: ClassVar[Sequence[tuple[str, str, Any]]] = PARTS
+    parts: ClassVar[Sequence[tuple[str, str, Any]]] = _PARTS
     """The arrays of a batch, in what order, and what their columns are called."""
+    unsignalled: ClassVar[str] = "koath"
+    """The columns of those that free no key."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self.creates.append(Statement("storage", POSTGRESQL_STORAGE.against(table), rows=False))
-        most = "".join(letter for _, letter, _ in self.parts if letter != "s")
-        self.claim = self.both("claim", self._claim, most, lock_timeout=LOCK_TIMEOUT)
+        self.claim = self.both("claim", self._claim, self.unsignalled, lock_timeout=_LOCK_TIMEOUT)
         self._purging(remove=delete(table))
         self.remove = Statement("remove", self._remove())
-        self.renew = self.both("renew", lambda want: self._renewed(want, self._own), most)
-        self.revive = self.both("revive", lambda want: self._renewed(want, self._was_own), most)
-        # a release that a crash loses only lasts until its ttl, so it need not wait for the log
-        self.release = self.both("release", self._release, synchronous_commit="off")
         self.break_ = self.both("break", self._broken)
         self.lockers = locking_sessions(table)
 
@@ -229,7 +226,7 @@ class PostgresqlRows(LeaseDialect):
         idea of its size or of the batch is wrong.
         """
         row = (
-            select(PLACE.label("place"))
+            select(_PLACE.label("place"))
             .select_from(self.table)
             .where(self.table.c.lock_key == want.c.k, which)
         )
@@ -256,7 +253,7 @@ class PostgresqlRows(LeaseDialect):
         """Return a change of the rows that were locked."""
         # a row that changed between the statement's snapshot and its lock is at another place by then: it is
         # not changed, so not answered for, and asked about again
-        return update(self.table).where(rows.c.place == PLACE)
+        return update(self.table).where(rows.c.place == _PLACE)
 
     def _granted(self, want: CTE) -> tuple[ColumnElement[str], ColumnElement[str]]:
         """Return the kind and the server-side lock that a grant writes."""
@@ -266,15 +263,9 @@ class PostgresqlRows(LeaseDialect):
         """Return the condition under which a row may be taken over."""
         return self.free
 
-    def _renewed(self, want: CTE, which: Callable[[FromClause, CTE], ColumnElement[bool]]) -> ClauseElement:
-        return self._change(want, which, self.prolonged)
-
     def prolonged(self, mine: CTE) -> Mapping[str, Any]:
         """Return what a renewal sets."""
         return {"expires_at": self._expiry(mine)}
-
-    def _release(self, want: CTE) -> ClauseElement:
-        return self._change(want, self._own, self.freed)
 
     def freed(self, mine: CTE) -> Mapping[str, Any]:
         """Return what a release sets."""
@@ -284,9 +275,9 @@ class PostgresqlRows(LeaseDialect):
         def broken(mine: CTE) -> Mapping[str, Any]:
             return {"owner_token": mine.c.o, "attempt": NOTHING, "expires_at": self.clock()}
 
-        return self._change(want, self._any, broken, key_share=False)
+        return self.change(want, self._any, broken, key_share=False)
 
-    def _change(
+    def change(
         self,
         want: CTE,
         which: Callable[[FromClause, CTE], ColumnElement[bool]],

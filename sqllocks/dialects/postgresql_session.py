@@ -53,11 +53,16 @@ class PostgresqlSessions(PostgresqlRows, SessionStatements):
         ("server_locks", "l", Text),
         PostgresqlRows.parts[-1],
     )
+    unsignalled = "koathnl"
     unlocks_with_release = True
 
     def __init__(self, locks: Table) -> None:
         self._held = _held_here()
         super().__init__(locks)
+        self.renew = self.both("renew", self._renew, self.unsignalled)
+        self.revive = self.both("revive", self._revive, self.unsignalled)
+        # a release that a crash loses only lasts until its ttl, so it need not wait for the log
+        self.release = self.both("release", self._release, synchronous_commit="off")
         self.take = Statement("take", _for_each("pg_try_advisory_lock"))
         self.unlock = Statement("unlock", _for_each("pg_advisory_unlock"))
         name = _given()
@@ -125,12 +130,18 @@ class PostgresqlSessions(PostgresqlRows, SessionStatements):
     def _proven(self, want: CTE) -> ColumnElement[bool]:
         return want.c.n.in_(select(self._held.c.n))
 
+    def _renew(self, want: CTE) -> ClauseElement:
+        return self.change(want, self._own, self.prolonged)
+
+    def _revive(self, want: CTE) -> ClauseElement:
+        return self.change(want, self._was_own, self.prolonged)
+
     def _release(self, want: CTE) -> ClauseElement:
         def unlocked(want: CTE, done: CTE) -> ColumnElement[Any]:
             unlock = func.pg_catalog.pg_advisory_unlock(want.c.n)
             return case((done.c.lock_key.is_not(None), unlock)).label("unlocked")
 
-        return self._change(want, super()._own, self.freed, also=unlocked)
+        return self.change(want, super()._own, self.freed, also=unlocked)
 
 
 def _given() -> Any:
