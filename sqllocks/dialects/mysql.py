@@ -47,8 +47,8 @@ from sqllocks.dialects.base import (
     Statement,
     Verdict,
     Want,
-    constant,
 )
+from sqllocks.dialects.grants import LEASE, new_rows
 from sqllocks.dialects.mysql_errors import fault_kind
 from sqllocks.dialects.mysql_waiting import locking_sessions
 from sqllocks.schema import from_microseconds
@@ -186,7 +186,7 @@ class MysqlLeases(LeaseDialect):
 
     def _granted(self, want: FromClause) -> tuple[ColumnElement[str], ColumnElement[str]]:
         """Return the kind and the server-side lock that a grant writes."""
-        return constant("'lease'"), NOTHING
+        return LEASE
 
     def _takeable(self, want: FromClause) -> ColumnElement[bool]:
         """Return the condition under which a row may be taken over."""
@@ -303,17 +303,12 @@ class MysqlLeases(LeaseDialect):
         return self._row.c.attempt == want.c.a
 
     def _insert(self, want: FromClause) -> ClauseElement:
-        kind, server_lock = self._granted(want)
-        rows = select(
-            want.c.k,
-            want.c.o,
-            want.c.a,
-            kind,
-            want.c.h,
-            server_lock,
-            self._microseconds(),
-            self.clock(),
-            self._expiry(want),
+        rows = new_rows(
+            want,
+            self._granted(want),
+            token=self._microseconds(),
+            now=self.clock(),
+            expires_at=self._expiry(want),
         ).order_by(want.c.k)
         if not self.mariadb:
             # another transaction's uncommitted row of the key: an error at once, not a wait

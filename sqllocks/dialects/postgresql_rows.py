@@ -57,6 +57,7 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
+from sqllocks.dialects.grants import LEASE, new_rows
 from sqllocks.dialects.postgresql_errors import fault_kind
 from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signal, signals
 from sqllocks.schema import POSTGRESQL_STORAGE
@@ -188,17 +189,12 @@ class PostgresqlRows(LeaseDialect):
         free = self.locked("free", want, self._takeable(want))
         taken = self.taken(free).returning(columns.lock_key, columns.fencing_token, columns.expires_at)
         present = self.table.alias("present")
-        kind, server_lock = self._granted(want)
-        unknown = select(
-            want.c.k,
-            want.c.o,
-            want.c.a,
-            kind,
-            want.c.h,
-            server_lock,
-            self._microseconds(),
-            self.clock(),
-            self._expiry(want),
+        unknown = new_rows(
+            want,
+            self._granted(want),
+            token=self._microseconds(),
+            now=self.clock(),
+            expires_at=self._expiry(want),
         ).where(~exists().where(present.c.lock_key == want.c.k))
         made = (
             insert(self.table)
@@ -257,7 +253,7 @@ class PostgresqlRows(LeaseDialect):
 
     def _granted(self, want: CTE) -> tuple[ColumnElement[str], ColumnElement[str]]:
         """Return the kind and the server-side lock that a grant writes."""
-        return constant("'lease'"), NOTHING
+        return LEASE
 
     def _takeable(self, want: CTE) -> ColumnElement[bool]:
         """Return the condition under which a row may be taken over."""

@@ -47,6 +47,7 @@ from sqllocks.dialects.base import (
     Want,
     constant,
 )
+from sqllocks.dialects.grants import LEASE, new_rows
 from sqllocks.schema import from_microseconds
 
 __all__ = ["SqliteLeases"]
@@ -156,16 +157,8 @@ class SqliteLeases(LeaseDialect):
     def _claim(self) -> ClauseElement:
         columns = self.table.c
         want = self._wanted().subquery("w")
-        rows = select(
-            want.c.k,
-            want.c.o,
-            want.c.a,
-            constant("'lease'"),
-            want.c.h,
-            NOTHING,
-            self.clock(),
-            self.clock(),
-            self._expiry(want.c.t),
+        rows = new_rows(
+            want, LEASE, token=self.clock(), now=self.clock(), expires_at=self._expiry(want.c.t)
         ).where(true())  # without a WHERE, SQLite reads ON CONFLICT as a join condition
         claim = insert(self.table).from_select([each.name for each in self._columns], rows)
         given = claim.excluded
