@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -21,7 +20,6 @@ from sqlalchemy import (
     CTE,
     BigInteger,
     ColumnElement,
-    Integer,
     Interval,
     Table,
     Text,
@@ -29,7 +27,6 @@ from sqlalchemy import (
     bindparam,
     case,
     cast,
-    column,
     delete,
     exists,
     extract,
@@ -58,6 +55,7 @@ from sqllocks.dialects.base import (
     constant,
 )
 from sqllocks.dialects.grants import LEASE, new_rows
+from sqllocks.dialects.postgresql_batches import ELEMENTS, PARTS, Part, wanted
 from sqllocks.dialects.postgresql_errors import fault_kind
 from sqllocks.dialects.postgresql_waiting import locking_sessions, notified, signal, signals
 from sqllocks.schema import POSTGRESQL_STORAGE
@@ -66,28 +64,8 @@ __all__ = ["PostgresqlRows"]
 
 _MICROSECOND: ColumnElement[Any] = literal_column("interval '1 microsecond'", Interval)
 
-_SIGNALS: tuple[str, str, Any] = ("signals", "s", Integer)
-# the arrays of a batch, and what their columns are called
-_PARTS: Sequence[tuple[str, str, Any]] = (
-    ("keys", "k", Text),
-    ("owners", "o", Text),
-    ("attempts", "a", Text),
-    ("ttls", "t", BigInteger),
-    ("holders", "h", Text),
-    _SIGNALS,
-)
 _VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
 
-
-_ELEMENTS: Mapping[str, Callable[[Want], Any]] = {
-    "keys": attrgetter("key"),
-    "owners": attrgetter("owner"),
-    "attempts": attrgetter("attempt"),
-    "ttls": attrgetter("ttl"),
-    "holders": attrgetter("holder"),
-    "names": attrgetter("name"),
-    "server_locks": attrgetter("server_lock"),
-}
 
 _LOCK_TIMEOUT = "200ms"
 """For a claim: an insert waits for somebody else's uncommitted row of the same key."""
@@ -99,7 +77,7 @@ class PostgresqlRows(LeaseDialect):
     """Statements on rows, which answer for every element of a batch."""
 
     name: ClassVar[str] = "postgresql"
-    parts: ClassVar[Sequence[tuple[str, str, Any]]] = _PARTS
+    parts: ClassVar[Sequence[Part]] = PARTS
     """The arrays of a batch, in what order, and what their columns are called."""
     unsignalled: ClassVar[str] = "koath"
     """The columns of those that free no key."""
@@ -123,10 +101,10 @@ class PostgresqlRows(LeaseDialect):
         return {name: self._array(name, wants) for name, _, _ in self.parts}
 
     def _array(self, name: str, wants: Sequence[Want]) -> list[Any]:
-        return signals(self.table.name, wants) if name == "signals" else list(map(_ELEMENTS[name], wants))
+        return signals(self.table.name, wants) if name == "signals" else list(map(ELEMENTS[name], wants))
 
     def _element(self, name: str, want: Want) -> Any:
-        return signal(self.table.name, want.key) if name == "signals" else _ELEMENTS[name](want)
+        return signal(self.table.name, want.key) if name == "signals" else ELEMENTS[name](want)
 
     def asked(self, statement: Statement, wants: Sequence[Want]) -> tuple[Statement, Parameters]:
         if len(wants) > 1 or statement.single is None:
@@ -177,8 +155,8 @@ class PostgresqlRows(LeaseDialect):
         """
         parts = [part for part in self.parts if part[1] in letters or not letters]
         single, batch = (
-            make(_wanted(parts, single=True, **settings)),
-            make(_wanted(parts, single=False, **settings)),
+            make(wanted(parts, single=True, **settings)),
+            make(wanted(parts, single=False, **settings)),
         )
         needs = tuple(name for name, _, _ in parts)
         return Statement(name, batch, single=Statement(name, single), needs=needs)
@@ -334,27 +312,3 @@ class PostgresqlRows(LeaseDialect):
 
     def _microseconds(self) -> ColumnElement[int]:
         return cast(extract("epoch", self.clock()) * literal_column("1000000"), BigInteger)
-
-
-def _wanted(parts: Sequence[tuple[str, str, Any]], *, single: bool, **settings: str) -> CTE:
-    """Return the elements of a batch as rows, read after ``settings`` were made for this statement only."""
-    if single:
-        want = select(*(cast(bindparam(name, type_=kind), kind).label(to) for name, to, kind in parts))
-    else:
-        arrays = [cast(bindparam(name, type_=ARRAY(kind)), ARRAY(kind)) for name, _, kind in parts]
-        values = (column(letter, kind) for _, letter, kind in parts)
-        given = func.unnest(*arrays).table_valued(*values).render_derived(name="given")
-        want = select(given)
-    if settings:
-        made = select(*(_local_setting(name, value) for name, value in settings.items()))
-        # a CTE that nothing reads is not run
-        applied = made.cte("settings").prefix_with("MATERIALIZED")
-        read = and_(*(setting.is_not(None) for setting in applied.c))
-        want = want.select_from(applied).where(read) if single else want.join(applied, read)
-    return want.cte("want")
-
-
-def _local_setting(name: str, value: str) -> ColumnElement[str]:
-    call = f"set_config('{name}', '{value}', true)"
-    setting: ColumnElement[str] = literal_column(call, Text)
-    return setting.label(name)
