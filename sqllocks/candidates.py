@@ -7,9 +7,9 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from sqllocks.closing import AsyncCloses, Closes
 from sqllocks.core.electing import Campaign
 from sqllocks.core.kept import Kept
 from sqllocks.core.leases import Leases
@@ -34,7 +34,7 @@ def check_blocking(function: Callable[..., Any], instead: str) -> None:
         raise TypeError(f"{name}() is a coroutine function: use {instead} for it")
 
 
-class BlockingCandidates(Elector):
+class BlockingCandidates(Closes, Elector):
     _campaign: Campaign
     _clock: BlockingClock
     _guards: Guards | MemoryGuards
@@ -75,16 +75,8 @@ class BlockingCandidates(Elector):
     def _looking(self) -> Leases:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncioCandidates(AsyncElector):
+class AsyncioCandidates(AsyncCloses, AsyncElector):
     _campaign: Campaign
     _guards: Guards | MemoryGuards
     _on_error: Callable[[BaseException], Any] | None
@@ -119,14 +111,6 @@ class AsyncioCandidates(AsyncElector):
 
     def _looking(self) -> Leases:
         raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 async def _called(on_elected: Callable[[AsyncTerm], Awaitable[Any]], term: AsyncTerm) -> None:

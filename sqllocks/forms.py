@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import ColumnElement
 
 from sqllocks.blocks import AsyncHold, AsyncHoldMany, Hold, HoldMany
+from sqllocks.closing import AsyncCloses, Closes
 from sqllocks.core.holding import Holding
 from sqllocks.core.leases import Leases
 from sqllocks.fencing import Guards, MemoryGuards
@@ -23,7 +23,7 @@ from sqllocks.transactional import TransactionHolds
 __all__ = ["AsyncioForm", "BlockingForm"]
 
 
-class BlockingForm(LockProvider):
+class BlockingForm(Closes, LockProvider):
     """The blocking form over the core."""
 
     _leases: Leases
@@ -129,16 +129,8 @@ class BlockingForm(LockProvider):
     def create_table(self) -> None:
         drive(self._leases.create_table())
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncioForm(AsyncLockProvider):
+class AsyncioForm(AsyncCloses, AsyncLockProvider):
     """The asyncio form over the core."""
 
     _leases: Leases
@@ -243,11 +235,3 @@ class AsyncioForm(AsyncLockProvider):
 
     async def create_table(self) -> None:
         await self._leases.create_table()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()

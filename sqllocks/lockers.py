@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Dialect
@@ -19,7 +18,8 @@ from sqllocks.diagnosis import IN_MEMORY, Diagnosis, Finding
 from sqllocks.dialects import enforced_lease
 from sqllocks.errors import LockError
 from sqllocks.fencing import Guards, MemoryGuards
-from sqllocks.model import LockInfo, Seconds
+from sqllocks.locker_forms import AsyncioLocker, BlockingLocker
+from sqllocks.model import Seconds
 from sqllocks.naming import LockNames, checked_naming
 from sqllocks.policy import (
     HEARTBEAT,
@@ -30,7 +30,6 @@ from sqllocks.policy import (
     checked_sessions,
     checked_wait,
 )
-from sqllocks.protocols import AsyncLocker, Locker
 from sqllocks.runtime.asynchronous import AsyncioBackground, AsyncioClock
 from sqllocks.runtime.binding import async_engine_for, engine_for
 from sqllocks.runtime.blocking import BlockingBackground, BlockingClock, BlockingSessions, drive
@@ -43,7 +42,7 @@ from sqllocks.runtime.pins import FormPins, asyncio_finish
 from sqllocks.runtime.rooms import AsyncioRoom, BlockingRoom, MemoryRoom, private_lines, private_memory
 from sqllocks.runtime.sessions_asyncio import AsyncioSessions
 from sqllocks.schema import TABLE_NAME, core_locks
-from sqllocks.session_lock import AsyncSessionLock, SessionLock
+from sqllocks.session_lock import AsyncSessionLock
 
 _LEFT = 1.0
 """Seconds for which the end of a diagnosis waits for its connection to close."""
@@ -51,67 +50,7 @@ _LEFT = 1.0
 __all__ = ["AsyncMemoryLocker", "AsyncSqlLocker", "MemoryLocker", "SqlLocker"]
 
 
-class _BlockingLocker(Locker):
-    _seat: Seat
-    _guards: Guards | MemoryGuards
-
-    def lock(self, key: str, *, wait: Seconds | None = None) -> SessionLock:
-        longest = checked_wait(wait)
-        return SessionLock(self._seat.holding, drive(self._seat.take(key, longest)), self._guards)
-
-    def try_lock(self, key: str) -> SessionLock | None:
-        kept = drive(self._seat.take_now(key))
-        return SessionLock(self._seat.holding, kept, self._guards) if kept is not None else None
-
-    def inspect(self, key: str) -> LockInfo | None:
-        return drive(self._seat.leases.inspect(key))
-
-    def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
-        return drive(self._seat.leases.list_locks(prefix=prefix))
-
-    def create_table(self) -> None:
-        drive(self._seat.leases.create_table())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _AsyncioLocker(AsyncLocker):
-    _seat: Seat
-    _guards: Guards | MemoryGuards
-
-    async def lock(self, key: str, *, wait: Seconds | None = None) -> AsyncSessionLock:
-        longest = checked_wait(wait)
-        return AsyncSessionLock(self._seat.holding, await self._seat.take(key, longest), self._guards)
-
-    async def try_lock(self, key: str) -> AsyncSessionLock | None:
-        kept = await self._seat.take_now(key)
-        return AsyncSessionLock(self._seat.holding, kept, self._guards) if kept is not None else None
-
-    async def inspect(self, key: str) -> LockInfo | None:
-        return await self._seat.leases.inspect(key)
-
-    async def list_locks(self, *, prefix: str = "") -> list[LockInfo]:
-        return await self._seat.leases.list_locks(prefix=prefix)
-
-    async def create_table(self) -> None:
-        await self._seat.leases.create_table()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class SqlLocker(_BlockingLocker):
+class SqlLocker(BlockingLocker):
     """Session locks: PostgreSQL's advisory locks, MySQL's and MariaDB's named locks, each with its row.
 
     ``bind`` is a ``sessionmaker``, an ``Engine`` or a URL; its pool is never used. All locks of a locker
@@ -206,7 +145,7 @@ class SqlLocker(_BlockingLocker):
         self._room.close()
 
 
-class AsyncSqlLocker(_AsyncioLocker):
+class AsyncSqlLocker(AsyncioLocker):
     """Session locks: PostgreSQL's advisory locks, MySQL's and MariaDB's named locks, each with its row.
 
     ``bind`` is an ``async_sessionmaker``, an ``AsyncEngine`` or a URL; its pool is never used. What is
@@ -296,7 +235,7 @@ class AsyncSqlLocker(_AsyncioLocker):
         await self._room.close()
 
 
-class MemoryLocker(_BlockingLocker):
+class MemoryLocker(BlockingLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
     def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT) -> None:
@@ -317,7 +256,7 @@ class MemoryLocker(_BlockingLocker):
         return private_memory("session")
 
 
-class AsyncMemoryLocker(_AsyncioLocker):
+class AsyncMemoryLocker(AsyncioLocker):
     """Session locks in the memory of this object: for tests and for programs that are one process."""
 
     def __init__(self, *, lease: Seconds = 15, heartbeat: Seconds | None = HEARTBEAT) -> None:

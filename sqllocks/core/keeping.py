@@ -14,6 +14,7 @@ from sqllocks.backends.base import Answers, LeaseBackend
 from sqllocks.backends.port import Background, Clock
 from sqllocks.core.kept import NEVER, Kept
 from sqllocks.core.naming import Names
+from sqllocks.core.pause import Pause
 from sqllocks.core.pending import PendingReleases
 from sqllocks.dialects.base import Answer, Fault, Verdict, Want
 from sqllocks.errors import BackendUnavailable, LockError
@@ -40,7 +41,7 @@ class Keeper:
         self._background = background
         self._kept: dict[Kept, Literal[True]] = {}
         self._pending = PendingReleases(clock, backend)
-        self._awake()
+        self._pause = Pause()
         self._pid = os.getpid()
         self.ending: dict[object, None] = {}
         """Marks of those who are giving something back: a shutdown waits for them too."""
@@ -150,11 +151,7 @@ class Keeper:
 
     def rescheduled(self, kept: Kept) -> None:
         """Note that a lease may now be due earlier than the keeper thinks."""
-        soonest = min(kept.due, kept.deadline)
-        overlooked = self._overlooked  # once: the keeper may begin its pause right now
-        if overlooked is not None:
-            overlooked.append(soonest)
-        if soonest < self._next_wake:
+        if self._pause.ends_for(min(kept.due, kept.deadline)):
             self._background.wake()
 
     async def drained(self, timeout: float | None) -> None:
@@ -182,7 +179,7 @@ class Keeper:
         self._kept = {}
         self._pending.clear()
         self.ending = {}
-        self._awake()
+        self._pause = Pause()
 
     # -- changes of the expiry
 
@@ -220,7 +217,7 @@ class Keeper:
         """Renew what is due until there is nothing to look after."""
         idle_since = self._clock.now()
         while True:
-            self._awake()
+            self._pause.over()
             due, wake = self._look(self._clock.now())
             if due:
                 soonest = self._soonest()
@@ -235,26 +232,8 @@ class Keeper:
                 return
             else:
                 wake = idle_since + self._background.linger
-            wake = self._asleep_until(wake)
+            wake = self._pause.begin(wake)
             await self._background.pause(max(wake - self._clock.now(), 0.0))
-
-    def _awake(self) -> None:
-        """Collect when what is kept from here on is due: a look that has begun may miss it.
-
-        Nobody need wake the keeper for it. While many leases are taken one after another, that would let it
-        look through all the others without a pause.
-        """
-        self._overlooked: list[float] | None = []
-        self._next_wake = -NEVER
-
-    def _asleep_until(self, wake: float) -> float:
-        """Begin a pause; return when it has to end."""
-        overlooked = self._overlooked
-        # in this order: who adds too late to be counted here can see when the pause ends, and end it
-        self._next_wake = wake
-        self._overlooked = None
-        self._next_wake = min(wake, min(overlooked or (), default=NEVER))
-        return self._next_wake
 
     def _look(self, now: float) -> tuple[list[Kept], float]:
         """Return what to renew now, each key once, and when to look again; expired leases are lost."""
